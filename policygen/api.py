@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import gymnasium as gym
 
 from policygen.episodes.agents import score_agent
-from policygen.episodes.aggregate import read_aggregate
 from policygen.episodes.players import Players, evaluate
-from policygen.episodes.score import Score, episode_seeds, with_aggregate
+from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
@@ -277,9 +276,8 @@ def score(
     seed: int = 0,
     trust: bool = False,
     unseeded: bool = False,
-    score: str = "mean",
 ) -> Score:
-    """Score a policy on fresh episodes, or its mean exactly if the task is a finite, known MDP.
+    """Score a policy on fresh episodes, or exactly if the task is a finite, known MDP.
 
     Args:
         policy: a `Policy`; or another agent, such as a Stable-Baselines3 model: an object with
@@ -291,7 +289,6 @@ def score(
         seed: determines the episodes, 0 or more; runs never tune on them.
         trust: let the task of a saved policy name modules to import and paths to read.
         unseeded: accept an environment that ignores its seed, so that no two policies play the same episodes.
-        score: the aggregate of the returns: `mean`, `median`, `quantile:Q`, `cvar:Q` or `worst`.
 
     Raises:
         UsageError: a number is out of range, the task is missing, the agent cannot act, or the environment ignores its
@@ -312,10 +309,8 @@ def score(
         played = policy.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
     refuse_unseeded(played, accepted=unseeded)
-    seeds, aggregate = episode_seeds(seed, "evaluation", episodes), read_aggregate(score)
-    if ours:
-        return evaluate(policy, seeds, task=played, aggregate=aggregate)
-    return with_aggregate(score_agent(policy, played, seeds), aggregate)
+    seeds = episode_seeds(seed, "evaluation", episodes)
+    return evaluate(policy, seeds, task=played) if ours else score_agent(policy, played, seeds)
 
 
 def film(

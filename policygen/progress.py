@@ -162,13 +162,13 @@ def _result_line(run: Run, attempt: Attempt) -> str:
         problems = attempt.problems[:1] if attempt.failed else ()
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"
     untuned = attempt.tuned.proposed_score
-    before = f"{untuned.value:.4g} before tuning" if untuned is not None else ""
+    before = f"{untuned.mean:.4g} before tuning" if untuned is not None else ""
     score, details = str(attempt.score), [before]
     standing = attempt.standing
     if attempt.accepted and standing.validated_mean is not None:
         held_out = f"on {standing.validated_episodes} held-out episodes"
-        score = f"{attempt.score.prefix}{standing.validated_mean:.4g} {held_out}"
-        details = [f"search score {attempt.score.value:.4g}", before]
+        score = f"{standing.validated_mean:.4g} {held_out}"
+        details = [f"search score {attempt.score.mean:.4g}", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"
 

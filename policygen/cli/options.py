@@ -188,11 +188,6 @@ PERTURB = click.option(
     help="Perturb the environment, anew in each episode: action_delay=0..2, sensor_noise=0.05, mass=0.7..1.3, "
     "kwargs.NAME=LOW..HIGH; repeatable (default: as the task file says; none: not at all).",
 )
-SCORE = click.option(
-    "--score",
-    metavar="mean|median|quantile:Q|cvar:Q|worst",
-    help="Aggregate of the episodes' returns to maximise, as in cvar:0.1: the mean of the worst 10% (default: mean).",
-)
 AGENT = "RUN|best.json|POLICY.txt|MODULE:NAME|ppo:MODEL.zip"
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
@@ -262,7 +257,6 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option(
         "--episodes", type=int, help="Episodes per score while searching (default 20; up to 400 if episodes are short)."
     ),
-    SCORE,
     click.option(
         "--ablate", type=click.Choice(["nothing", "knowledge"]), help="Whether to withhold names, units and hints."
     ),

@@ -96,28 +96,21 @@ def _show_run(run: Path, number: int | None) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
-@click.option(
-    "--score",
-    "aggregate",
-    metavar="mean|median|quantile:Q|cvar:Q|worst",
-    help="Aggregate of the returns to show and compare (default: that of RUN, else mean).",
-)
 @opt.assignment("unseeded=true: score on an environment that ignores its seed.")
 @opt.ATTEMPT
 @click.option("--against", multiple=True, metavar=opt.AGENT, help="Compare with this agent; repeatable.")
 @opt.PERTURB
 @opt.TRUST
 def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool, **options: Any) -> None:
-    """Score a policy, of a run or written by hand, on fresh episodes; compute its mean exactly where possible."""
+    """Score a policy, of a run or written by hand, on fresh episodes; compute its score exactly where possible."""
     from policygen.api import score as score_of
     from policygen.episodes.score import difference
-    from policygen.runs.logbook import Logbook
     from policygen.runs.reading import read_agent, read_policy
     from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
 
-    names = ("assignments", "against", "attempt", "perturb", "aggregate")
-    assignments, against, attempt, perturb, aggregate = (options.pop(name) for name in names)
+    names = ("assignments", "against", "attempt", "perturb")
+    assignments, against, attempt, perturb = (options.pop(name) for name in names)
     if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
         raise UsageError(f"--set {other} has no effect here; only unseeded=true has one")
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
@@ -125,8 +118,6 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     accepted = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     options |= {"trust": trust, "unseeded": bool(assignments) or accepted}
-    of_run = Logbook(source).config().score if (source / "config.toml").is_file() else "mean"
-    options["score"] = aggregate or str(of_run)
     others = {text: read_agent(text, task, trust=trust) for text in against}
     score = score_of(policy, task, **options)
     compared = {text: score_of(other, task, **options) for text, other in others.items()}
@@ -140,12 +131,10 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
         say(json.dumps({**named, **score_record(score), "returns": list(score.returns), **more}))
         return
     under = f" with {', '.join(map(str, task.perturb))}" if task.perturb else ""
-    mean = f", mean {score.mean:.4g}" * (score.aggregated is not None)
-    say(f"{policy.task.name}{under}: {score}{mean}, standard deviation {score.std:.4g}")
+    say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
-        solved = "yes" if score.value >= policy.task.solved else "no"
-        by = f", by its {score.aggregate.label}" * (score.aggregated is not None)
-        say(f"counts as solved from {policy.task.solved:g}{by}: {solved}")
+        solved = "yes" if score.mean >= policy.task.solved else "no"
+        say(f"counts as solved from {policy.task.solved:g}: {solved}")
     for text, its_score in compared.items():
         say(f"against {text} ({its_score}): {difference(score, its_score)}")
     for one in score.violations:

@@ -282,13 +282,12 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
         raise SystemExit(1)
     final, perturbed_score = active_run.final, active_run.perturbed
     seeds = "" if final.exact else " that the search never saw"
-    by = f" by its {active_run.config.score.label}" * (final.aggregated is not None)
-    remarks = [f"{'' if summary.solved else 'not '}solved{by}"] if summary.solved is not None else []
+    remarks = [f"{'' if summary.solved else 'not '}solved"] if summary.solved is not None else []
     remarks += ["reaches the best known score"] if summary.optimum_reached else []
     remark = f" ({', '.join(remarks)})" if remarks else ""
     say(f"final score: {final}{seeds}{remark}")
     if perturbed_score is not None:
-        without = "exact" if final.exact else f"{first_episodes(final, perturbed_score.episodes).value:.4g}"
+        without = "exact" if final.exact else f"{first_episodes(final, perturbed_score.episodes).mean:.4g}"
         say(f"with {', '.join(summary.perturbed_by)}: {perturbed_score} ({without} without)")
     for one in final.violations:
         say(f"requirement {one}")

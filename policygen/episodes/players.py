@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
-from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.batched import play_together
 from policygen.episodes.envpool import Pool, pool_for
 from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.score import Score, engine_words, score_with_violations, with_aggregate
+from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
@@ -217,18 +216,17 @@ def _play_in_worker(
     return _simulators[key].play(actor, seeds)
 
 
-def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None, aggregate: Aggregate = MEAN) -> Score:
-    """Score a policy: its mean exactly if possible, else over one episode per seed.
+def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) -> Score:
+    """Score a policy: exactly if possible, else over one episode per seed.
 
     Args:
         policy: any policy; its own task unless `task` is given.
         seeds: environment seeds. An exact score needs none, but requirements of the task are checked in their episodes.
     """
     task = task or policy.task
-    mdp = finite_mdp(task) if aggregate == MEAN else None
+    mdp = finite_mdp(task)
     exact = exact_score(policy, mdp, task.max_steps) if mdp is not None else None
     if exact is not None and not task.requirements:
         return exact
     with Players(task) as players:
-        score = score_with_violations(task, players.play(policy, seeds), players.engine, exact)
-    return with_aggregate(score, aggregate)
+        return score_with_violations(task, players.play(policy, seeds), players.engine, exact)

@@ -10,44 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.aggregate import MEAN, Aggregate, read_aggregate, unseen_share
 from policygen.episodes.requirements import Requirements, Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.tasks.task import Task
 
 
-class ScoreValue:
-    """A score's value: the mean, or another aggregate; `aggregated` is its setting, such as `cvar:0.1`, and value."""
-
-    __slots__ = ()
-    mean: float
-    aggregated: tuple[str, float] | None
-
-    @property
-    def value(self) -> float:
-        """The number that a run maximises."""
-        return self.mean if self.aggregated is None else self.aggregated[1]
-
-    @property
-    def aggregate(self) -> Aggregate:
-        """The statistic of the returns that `value` is."""
-        return MEAN if self.aggregated is None else read_aggregate(self.aggregated[0])
-
-    @property
-    def prefix(self) -> str:
-        """The name of the statistic, to precede the value: `10% CVaR `; empty for the mean."""
-        return self.aggregate.prefix
-
-
 @dataclass(frozen=True, slots=True, repr=False)
-class Score(ScoreValue):
-    """The mean return of one policy, or another aggregate, its uncertainty, and how it was obtained.
+class Score:
+    """The mean return of one policy, its uncertainty, and how it was obtained.
 
-    `value` is the mean, or the aggregate that the run maximised. `std` is the standard deviation of the return of an
-    episode (not of the mean). `ci95` is the 95% interval of `value`: for the mean Student's t over the episodes, for
-    others see `Aggregate.interval`; a point if exact, None for a single episode and for `worst`. An exact score is a
-    mean and has no returns and no seeds. `violations` of the task's requirements are counted in final scores and by
-    `evaluate`.
+    `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of the
+    mean: Student's t over the episodes; a point if exact, None for a single episode. An exact score has no returns and
+    no seeds. `violations` of the task's requirements are counted in final scores and by `evaluate`.
     """
 
     mean: float
@@ -58,7 +32,6 @@ class Score(ScoreValue):
     returns: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     violations: tuple[Violations, ...] = ()
-    aggregated: tuple[str, float] | None = None
 
     def __post_init__(self) -> None:
         # Thousands of scores of a long run share the same few seeds.
@@ -76,10 +49,7 @@ class Score(ScoreValue):
         if self.exact:
             return f"{self.mean:.4f} (exact)"
         interval = f" [{self.ci95[0]:.4g}, {self.ci95[1]:.4g}]" if self.ci95 else ""
-        text = f"{self.prefix}{self.value:.4g}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
-        if self.aggregate.name != "worst":
-            return text
-        return f"{text} (95% sure: at most {100 * unseen_share(self.episodes):.2g}% of episodes return less)"
+        return f"{self.mean:.4g}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
 
 
 _UNSEEDED = ", unseeded"
@@ -111,10 +81,10 @@ def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tu
     return tuple(int(s) for s in np.random.SeedSequence(entropy).generate_state(first + count)[first:])
 
 
-def sampled_score(trajectories: Sequence[Trajectory], engine: str, aggregate: Aggregate = MEAN) -> Score:
+def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
     """Compute the score of some episodes."""
     returns = np.array([trajectory.episode_return for trajectory in trajectories])
-    return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine, aggregate)
+    return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine)
 
 
 def score_with_violations(
@@ -125,29 +95,14 @@ def score_with_violations(
     return replace(score, violations=Requirements(task).count(trajectories)) if task.requirements else score
 
 
-def with_aggregate(score: Score, aggregate: Aggregate) -> Score:
-    """Return a score of episodes with another statistic of their returns as its value."""
-    if aggregate == score.aggregate:
-        return score
-    other = score_of_returns(np.array(score.returns), score.seeds, score.engine, aggregate)
-    return replace(other, violations=score.violations)
-
-
-def score_of_returns(
-    returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str, aggregate: Aggregate = MEAN
-) -> Score:
-    """Compute mean, standard deviation, the aggregate and its interval from returns of independent episodes."""
+def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str) -> Score:
+    """Compute mean, standard deviation and interval from returns of independent episodes."""
     n = len(returns)
     mean = float(returns.mean())
     std = float(returns.std(ddof=1)) if n > 1 else 0.0
-    interval = aggregated = None
-    if aggregate != MEAN:
-        aggregated = str(aggregate), float(aggregate.of(returns))
-        interval = aggregate.interval(returns)
-    elif n > 1:
-        half = half_interval(returns)
-        interval = (mean - half, mean + half)
-    return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds, aggregated=aggregated)
+    half = half_interval(returns)
+    interval = (mean - half, mean + half) if n > 1 else None
+    return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds)
 
 
 def half_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
@@ -170,15 +125,14 @@ def first_episodes(score: Score, count: int) -> Score:
     """
     if score.exact or count == 0 or score.episodes == count:
         return score
-    return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine, score.aggregate)
+    return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The paired difference of two scores: the gain, half the width of its 95% interval, and a one-sided p-value.
 
-    A small `p` shows that the gain is above 0. The interval is Student's t for means, else that of a paired bootstrap;
-    `worst` has none, and `half` is 0.
+    A small `p` shows that the gain is above 0. The interval is Student's t.
     """
 
     gain: float
@@ -193,26 +147,18 @@ class Difference:
 def difference(challenger: Score, incumbent: Score) -> Difference:
     """Return the difference of two scores on the same seeds.
 
-    Means are compared by Student's paired t-test, other aggregates by a paired bootstrap of the episodes: p is the
-    share of samples without a gain, at least 1 / (1 + RESAMPLES). How often p <= 0.1 is wrong, for two equally good
-    policies with normal returns: `cvar:0.1` 15% with 20 episodes and 11% with 80, `median` 6%, `worst` 16%.
-    For two exact scores the p-value is 0 or 1; if one is exact, the other's episodes are tested against it.
+    They are compared by Student's paired t-test. For two exact scores the p-value is 0 or 1; if one is exact, the
+    other's episodes are tested against it.
 
     Raises:
-        ValueError: their seeds or their aggregates differ.
+        ValueError: their seeds differ.
     """
-    gain, sampled = challenger.value - incumbent.value, not challenger.exact and not incumbent.exact
+    sampled = not challenger.exact and not incumbent.exact
     if challenger.exact and incumbent.exact:
+        gain = challenger.mean - incumbent.mean
         return Difference(gain, 0.0, 0.0 if gain > 1e-12 else 1.0)
     if sampled and challenger.seeds != incumbent.seeds:
         raise ValueError("a paired comparison needs the same seeds")
-    if challenger.aggregate != incumbent.aggregate:
-        raise ValueError("a comparison needs the same aggregate of the returns")
-    if challenger.aggregate != MEAN:
-        gains = np.subtract(*(score.aggregate.resampled(score.returns) for score in (challenger, incumbent)))
-        has_interval = challenger.aggregate.name != "worst"
-        half = float(np.ptp(np.quantile(gains, [0.025, 0.975]))) / 2 if has_interval else 0.0
-        return Difference(gain, half, (1 + int((gains <= 0).sum())) / (1 + len(gains)))
     from scipy.special import stdtr  # start-up time
 
     ones, others = (score.mean if score.exact else np.array(score.returns) for score in (challenger, incumbent))

@@ -83,8 +83,8 @@ class Tracker(Listener):
             "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
         }
         numbers = {
-            "score/attempt": attempt.score.value if attempt.score is not None else None,
-            "score/proposed": attempt.tuned.proposed_score.value if attempt.tuned.proposed_score is not None else None,
+            "score/attempt": attempt.score.mean if attempt.score is not None else None,
+            "score/proposed": attempt.tuned.proposed_score.mean if attempt.tuned.proposed_score is not None else None,
             "score/best": attempt.standing.reported_best,
             "score/accepted": float(attempt.accepted),
             "cost/usd": self._costs.usd,
@@ -101,7 +101,7 @@ class Tracker(Listener):
     def finished(self, summary: Summary) -> None:
         """Write the final score, if there is one."""
         if summary.final is not None:
-            self._log(self._last, {"final/score": summary.final.value})
+            self._log(self._last, {"final/score": summary.final.mean})
 
     def ended(self) -> None:
         """Close the output."""

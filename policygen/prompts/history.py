@@ -61,8 +61,8 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
         views.append(
             {
                 "number": attempt.number,
-                "mean": score.value if score else None,
-                "proposed_mean": before.value if before else None,
+                "mean": score.mean if score else None,
+                "proposed_mean": before.mean if before else None,
                 "std": score.std if score else None,
                 "lowest": min(returns, default=None),
                 "highest": max(returns, default=None),
@@ -149,11 +149,11 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         "text": text,
         "lines": text.splitlines(),
         "score": str(score),
-        "mean": score.value,
+        "mean": score.mean,
         "exact": score.exact,
         # whether `score` is on other episodes than those by which attempts are compared
         "fresh": best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
-        "compared_mean": best.score.value if best.score is not None else None,  # the mean on the compared episodes
+        "compared_mean": best.score.mean if best.score is not None else None,  # the mean on the compared episodes
         "refinement": best.tuned.refinement,
         "proposed": proposed,  # the text of a table before tuning
         "tuned": tuned,

@@ -150,14 +150,14 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     random: View | None = None
     if context.attempts and context.attempts[0].number == 0:
         score = context.attempts[0].score
-        random = {"score": str(score) if score else "", "mean": score.value if score else None}
+        random = {"score": str(score) if score else "", "mean": score.mean if score else None}
     baseline = ""
     if context.baseline is not None:
         # The baseline played the episodes of the final score.
         unplayed = "" if context.baseline.score.exact else ", which the search does not play"
         baseline = f"{context.baseline.name} scored {context.baseline.score}{unplayed}"
     return {
-        "task": task_view(task, config.score),
+        "task": task_view(task),
         "example": context.example,
         "kind": context.kind,
         "outputs": output_names(task),
@@ -190,7 +190,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "attempts": attempt_views(context, visits),
         "rule": {
             "episodes": config.episodes,
-            "aggregate": config.score.label,
             "level": SIGNIFICANCE,
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),

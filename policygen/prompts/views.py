@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import AHEAD
@@ -36,13 +35,13 @@ EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and
 
 # The part of a task that templates may read.
 _TASK = (
-    *("name", "gym_id", "observations", "observed", "texts", "actuators", "action_space", "max_steps", "score"),
+    *("name", "gym_id", "observations", "observed", "texts", "actuators", "action_space", "max_steps"),
     *("features", "requirements", "perturbed", "about", "hints", "facts", "discount", "solved", "optimum"),
     *("observation_names", "quantity_names"),
 )
 
 
-def task_view(task: Task, aggregate: Aggregate = MEAN) -> View:
+def task_view(task: Task) -> View:
     """Return a task for templates, without its grid (`grid` is the one in use); `score` says what is maximised.
 
     In `observed`, neighbouring observations with the same description and unit are one entry, named by all their names;
@@ -52,7 +51,6 @@ def task_view(task: Task, aggregate: Aggregate = MEAN) -> View:
         "observed": _together(task.observations),
         "requirements": [(one.name, str(one), one.hard) for one in task.requirements],
         "perturbed": [one.described for one in task.perturb],
-        "score": aggregate.words,
     }
     return {name: changed[name] if name in changed else getattr(task, name) for name in _TASK}
 

@@ -49,7 +49,7 @@ def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
         exchanges = _exchanges_of_bests(scored)
         continuing = [search for search in searches if not _failed(search, exchanges)]
         current = max(continuing, key=lambda search: search[-1].number)
-    random = attempts[0].score.value if attempts[0].score is not None else 0.0
+    random = attempts[0].score.mean if attempts[0].score is not None else 0.0
     if len(current) > STALL_LENGTH:
         gain = _best_score(current) - _best_score(current[:-STALL_LENGTH])
         if gain <= LEAST_GAIN * abs(_best_score(current) - random):
@@ -135,7 +135,7 @@ def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
 
 def _score(attempt: Attempt) -> float:
     assert attempt.score is not None
-    return attempt.score.value
+    return attempt.score.mean
 
 
 def _best_score(search: Sequence[Attempt]) -> float:

@@ -25,7 +25,6 @@ from pydantic import (
     field_validator,
 )
 
-from policygen.episodes.aggregate import MEAN, Aggregate, read_aggregate
 from policygen.errors import UsageError, explain
 from policygen.files import read_toml
 from policygen.llm import joined_specs, reads_prompts
@@ -124,9 +123,6 @@ class SearchSettings(_Settings):
     iterations: int = Field(20, ge=1, description="rounds of requests for proposals")
     candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
-    score: Annotated[Aggregate, PlainValidator(read_aggregate), PlainSerializer(str)] = Field(
-        MEAN, description="aggregate of the returns to maximise: mean, median, quantile:Q, cvar:Q or worst"
-    )
     stop_at: float | None = Field(
         None, ge=-math.inf, description="stop when the best score reaches this (default: the known optimum)"
     )
@@ -364,8 +360,6 @@ def effective_config(
         )
     if config.shape and config.refine.method is None:
         raise UsageError("--shape asks for objectives of tuning: add --refine cma:1000, or for tables q:1000")
-    if config.refine.method == "policy-iteration" and config.score != MEAN:
-        raise UsageError(f"--refine policy-iteration maximises the mean: with --score {config.score} use coordinate")
     if config.refine.method in FOR_TABLES and config.policy == "linear":
         raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by cma, model or auto")
     return config

@@ -33,7 +33,7 @@ class ExampleScore:
     """The score of the policy on its own task.
 
     `episodes` is 0 if the score is exact. `fresh`: whether its search never saw these episodes; if not, the policy was
-    chosen by them. `ci95` is the 95% interval of `mean`, or of another aggregate that `prefix` names.
+    chosen by them. `ci95` is the 95% interval of `mean`.
     """
 
     mean: float
@@ -41,7 +41,6 @@ class ExampleScore:
     episodes: int
     exact: bool
     fresh: bool
-    prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,12 +57,12 @@ def _score_of_run(folder: Path) -> ExampleScore | None:
     if summary is not None:
         if (final := summary.final) is None:
             raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score")
-        return ExampleScore(final.value, final.ci95, final.episodes, final.exact, fresh=True, prefix=final.prefix)
+        return ExampleScore(final.mean, final.ci95, final.episodes, final.exact, fresh=True)
     best = best_attempt(folder) if (folder / "attempts.jsonl").exists() else None
     score = best.score if best is not None else None
     if score is None:
         return None
-    return ExampleScore(score.value, score.ci95, score.episodes, score.exact, fresh=False, prefix=score.prefix)
+    return ExampleScore(score.mean, score.ci95, score.episodes, score.exact, fresh=False)
 
 
 def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None = None, trust: bool = False) -> Policy:
@@ -163,9 +163,7 @@ def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
     final = summary.final
     ci95 = f" [{final.ci95[0]:.4g}, {final.ci95[1]:.4g}]" if final.ci95 else ""
     episodes = f"over {final.episodes} fresh episodes" if not final.exact else "(exact)"
-    lines.append(
-        f"Run {folder.name}, attempt {best.number}: final score {final.prefix}{final.value:.4g}{ci95} {episodes}."
-    )
+    lines.append(f"Run {folder.name}, attempt {best.number}: final score {final.mean:.4g}{ci95} {episodes}.")
     return lines + [f"Requirement {violations}." for violations in final.violations]
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from policygen.episodes.requirements import Violations
-from policygen.episodes.score import Score, ScoreValue, difference
+from policygen.episodes.score import Score, difference
 from policygen.errors import PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
@@ -117,7 +117,7 @@ _Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is No
 
 
 @dataclass(frozen=True, slots=True)
-class FinalScore(ScoreValue):
+class FinalScore:
     """A score without the return of each episode, as summaries store it: exact, or over `episodes` with `seeds`."""
 
     mean: _Number
@@ -128,7 +128,6 @@ class FinalScore(ScoreValue):
     engine: str = ""
     seeds: tuple[int, ...] = ()
     violations: tuple[Violations, ...] = ()
-    aggregated: tuple[str, _Number] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +168,6 @@ def final_score(score: Score) -> FinalScore:
 def score_record(score: Score) -> dict[str, Any]:
     """Return a score as JSON values, without the return of each episode."""
     record = asdict(final_score(score))
-    if record["aggregated"] is None:
-        del record["aggregated"]
     lists = {name: list(record[name]) for name in ("seeds", "violations")}
     return {**record, **lists, "ci95": list(score.ci95) if score.ci95 else None}
 
@@ -195,9 +192,8 @@ class Summary:
         perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
             None if there are none.
         baseline: the agent that the best policy is compared with; None without one.
-        final: the final score; its `aggregated` names what the run maximised, if not the mean.
-        solved: whether the final score, also of another aggregate than the mean, reaches the task's threshold; None if
-            the task has none.
+        final: the final score.
+        solved: whether the final score reaches the task's threshold; None if the task has none.
         optimum: the best known score of the task.
         optimum_reached: whether the final score reaches it: exactly, in every episode, or by its lower one-sided 95%
             bound.
@@ -256,7 +252,7 @@ def _cell(value: float | None) -> str:
 
 
 def _value(score: Score | None) -> str:
-    return _cell(score.value if score else None)
+    return _cell(score.mean if score else None)
 
 
 # The columns of the learning curve, each with its value for an attempt and the costs up to it.

@@ -20,7 +20,6 @@ class Settings(TypedDict, total=False):
     warmup_episodes: int | None
     final_episodes: int | None
     seed: int | None
-    score: str | None
     stop_at: float | None
     patience: int | None
     repairs: int | None

@@ -84,9 +84,9 @@ class Search:
         validation = self.validation = assessment.validation
         standing = replace(
             assessment.attempt.standing,
-            best_mean=score.value if score is not None else None,
+            best_mean=score.mean if score is not None else None,
             best_episodes=score.episodes if score is not None else 0,
-            validated_mean=validation.value if validation is not None else None,
+            validated_mean=validation.mean if validation is not None else None,
             validated_episodes=validation.episodes if validation is not None else 0,
         )
         self.buffer.add(assessment.attempt.number, assessment.trajectories)
@@ -110,7 +110,7 @@ class Search:
         if last is recorded:
             return
         if validation is not None:
-            standing = replace(last.standing, validated_mean=validation.value, validated_episodes=validation.episodes)
+            standing = replace(last.standing, validated_mean=validation.mean, validated_episodes=validation.episodes)
             last = replace(last, standing=standing)
         self.best = last if self.best is recorded else self.best
         self.attempts[-1] = last

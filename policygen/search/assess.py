@@ -159,7 +159,7 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     if best is None or target is None:
         return score
     for episodes in (PROLONGATIONS[-1] * runner.config.episodes, most_compared(runner.config.episodes)):
-        if score is None or score.value < target or reaches(score, target):
+        if score is None or score.mean < target or reaches(score, target):
             break
         try:
             score = runner.validate(best, score, episodes)
@@ -254,7 +254,7 @@ def _tuned(
     before, after = _on_common_episodes(score, tuned.score) if score is not None else (None, tuned.score)
     words = _refinement_in_words(refined, before, after, attempt.shaping)
     fewer = excess(performance.violations) - excess(tuned.violations)
-    if before is not None and (fewer, after.value) <= (0, before.value):
+    if before is not None and (fewer, after.mean) <= (0, before.mean):
         words += ", which did not help and was dropped"
         dropped = Tuned(words, tuning=refined.state, fitted_plant=refined.plant)
         return _Better(policy, performance, dropped, refined.watched)
@@ -290,10 +290,10 @@ def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: floa
 def already_works(score: Score | None, search: Search) -> bool:
     """Whether a score is more than halfway from random actions to the best policy; before there is one, to `solved`."""
     random, best = search.attempts[0].score, search.best_score
-    goal = best.value if best is not None else search.task.solved
+    goal = best.mean if best is not None else search.task.solved
     if score is None or random is None or goal is None:
         return False
-    return goal > random.value and score.value > (random.value + goal) / 2
+    return goal > random.mean and score.mean > (random.mean + goal) / 2
 
 
 def _objective(shaping: Shaping | None) -> tuple[str, ...]:
@@ -312,8 +312,8 @@ def _refinement_in_words(refined: Refined, before: Score | None, after: Score, s
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
     if shaping is not None and shaping.potential and refined.method != "q":
         remark = "; its potential was not used: only q uses one"
-    result = _to(before.value, after.value) if before is not None else f"{after.value:.4g}"
-    return f"{refined.method} over {refined.constants} {what}, {cost}: {after.prefix}{result}{remark}"
+    result = _to(before.mean, after.mean) if before is not None else f"{after.mean:.4g}"
+    return f"{refined.method} over {refined.constants} {what}, {cost}: {result}{remark}"
 
 
 def _to(before: float, after: float) -> str:

@@ -8,9 +8,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from policygen.episodes.aggregate import MEAN
 from policygen.episodes.requirements import Violations, excess
 from policygen.episodes.score import Score, difference, first_episodes, t_quantile
 from policygen.runs.attempt import Attempt, Comparison, best_of
@@ -51,8 +48,7 @@ def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
     gain, p = found.gain, found.p
     # A close comparison uses more episodes than the attempt's own score.
     basis = " (exact)" if challenger.exact else f" on {challenger.episodes} paired episodes"
-    what = f" in {challenger.aggregate.label}" * (challenger.aggregate != MEAN)
-    words = f"{gain:+.4g}{what} against the best{basis}"
+    words = f"{gain:+.4g} against the best{basis}"
     accepted = gain > 0 and p <= (LAST_SIGNIFICANCE if last else SIGNIFICANCE)
     close = gain > 0 and not accepted and not challenger.exact
     if gain > 0 and not challenger.exact:
@@ -85,12 +81,8 @@ def undecided(verdict: Verdict) -> Verdict:
 
 
 def stop_score(task: Task, config: RunConfig) -> float | None:
-    """Return the score at which a run stops: `stop_at`, else the known optimum.
-
-    The optimum is a mean, so it bounds the scores of a run that maximises the mean, CVaR or the worst return, and no
-    others.
-    """
-    if config.stop_at is not None or not config.score.bounded_by_mean:
+    """Return the score at which a run stops: `stop_at`, else the known optimum."""
+    if config.stop_at is not None:
         return config.stop_at
     return task.optimum.value if task.optimum is not None else None
 
@@ -99,43 +91,35 @@ def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bo
     """Whether a score shows that the target is reached: exactly, or by its one-sided 95% bound.
 
     Sampled scores must come from held-out episodes: on the episodes that selected a policy, its score may exceed the
-    target by luck. Returns without spread may hide rare failures, so they need `FAULTLESS` episodes, as the worst
-    return always does.
+    target by luck. Returns without spread may hide rare failures, so they need `FAULTLESS` episodes.
 
     Args:
         slack: tolerance of an exact score, as a share of the target's size.
     """
-    if score is None or target is None or not math.isfinite(score.value):
+    if score is None or target is None or not math.isfinite(score.mean):
         return False
     if score.exact:
-        return score.value >= target - max(ROUNDING, slack * abs(target))
-    worst = score.aggregate.name == "worst"
-    if score.episodes < (2 if score.std > 0 and not worst else FAULTLESS):
+        return score.mean >= target - max(ROUNDING, slack * abs(target))
+    if score.episodes < (2 if score.std > 0 else FAULTLESS):
         return False
-    if score.aggregate != MEAN:
-        interval = score.aggregate.interval(score.returns, 2 * CONFIDENCE - 1)
-        return (interval[0] if interval is not None else score.value) >= target - ROUNDING
     half = t_quantile(CONFIDENCE, score.episodes - 1) * score.std / math.sqrt(score.episodes)
-    return score.value - half >= target - ROUNDING
+    return score.mean - half >= target - ROUNDING
 
 
 def is_overestimated(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
     """Whether the best policy does worse on new episodes than on the `episodes` by which it was selected.
 
     If so, those `episodes` no longer distinguish policies. If their score reaches the target at which a run stops, any
-    shortfall on new episodes counts. Else Welch's one-sided t-test decides, or for other aggregates than the mean a
-    bootstrap of both; its level is such that one failure in twenty episodes is significant.
+    shortfall on new episodes counts. Else Welch's one-sided t-test decides; its level is such that one failure in
+    twenty episodes is significant.
     """
     if best is None or unbiased is None or best.exact or unbiased.exact or min(episodes, unbiased.episodes) < 2:
         return False
     first = first_episodes(best, min(episodes, best.episodes))
-    if first.value <= unbiased.value:
+    if first.mean <= unbiased.mean:
         return False
-    if target is not None and first.value >= target > unbiased.value:
+    if target is not None and first.mean >= target > unbiased.mean:
         return True
-    if first.aggregate != MEAN:
-        on_new = unbiased.aggregate.resampled(unbiased.returns, stream=1)
-        return bool(np.mean(first.aggregate.resampled(first.returns) <= on_new) <= LAST_SIGNIFICANCE)
     from scipy.stats import ttest_ind  # start-up time
 
     with warnings.catch_warnings():
@@ -183,7 +167,7 @@ def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
     if best is None:
         return None
     candidates = [
-        (attempt.score.value, -attempt.number, attempt)
+        (attempt.score.mean, -attempt.number, attempt)
         for attempt in proposals
         if attempt.score is not None
         and attempt.tuned.tuning is not None

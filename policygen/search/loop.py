@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from policygen.episodes.aggregate import MEAN
 from policygen.episodes.buffer import Episode, ReplayBuffer
 from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
@@ -31,8 +30,7 @@ def new_search(
 ) -> Search:
     """Return an empty search for a run."""
     buffer = ReplayBuffer(config.buffer_steps)
-    mdp = finite_mdp(task) if config.score == MEAN else None  # exact scores are means
-    return Search(task, buffer, mdp, example, demonstrations=tuple(demonstrations))
+    return Search(task, buffer, finite_mdp(task), example, demonstrations=tuple(demonstrations))
 
 
 def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner: EpisodeRunner) -> Iterator[Attempt]:

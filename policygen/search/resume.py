@@ -208,9 +208,9 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             return
         try:
             seeds = episode_seeds(config.seed, "search", standing.best_episodes)
-            search.best_score = sampled_score(players.play(policy, seeds), players.engine, config.score)
+            search.best_score = sampled_score(players.play(policy, seeds), players.engine)
             if seeds := episode_seeds(config.seed, "validation", standing.validated_episodes):
-                search.validation = sampled_score(players.play(policy, seeds), players.engine, config.score)
+                search.validation = sampled_score(players.play(policy, seeds), players.engine)
         except EnvironmentFault:
             search.best_score = search.best_score or best.score
 

@@ -194,13 +194,13 @@ def summarise(run: Run, seconds: float) -> Summary:
         episodes=ledger.episodes,
         env_steps=ledger.env_steps,
         best_attempt=search.best.number if search.best is not None else None,
-        best_score=search.reported_score.value if search.reported_score is not None else None,
-        search_score=search.best_score.value if search.best_score is not None else None,
+        best_score=search.reported_score.mean if search.reported_score is not None else None,
+        search_score=search.best_score.mean if search.best_score is not None else None,
         final=final_score(final) if final is not None else None,
         perturbed=final_score(run.perturbed) if run.perturbed is not None else None,
         perturbed_by=tuple(map(str, usual_perturbations(search.task, config))) if run.perturbed is not None else (),
         baseline=baseline_result(search.baseline, final) if search.baseline is not None else None,
-        solved=(final is not None and final.value >= solved) if solved is not None else None,
+        solved=(final is not None and final.mean >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,
         stopped=search.stopped,
@@ -215,7 +215,7 @@ def _is_optimal(final: Score | None, optimum: float) -> bool:
     if final is None:
         return False
     every = bool(final.returns) and min(final.returns) >= optimum
-    return every or (final.aggregate.bounded_by_mean and reaches(final, optimum, NEGLIGIBLE))
+    return every or reaches(final, optimum, NEGLIGIBLE)
 
 
 def carry_out(

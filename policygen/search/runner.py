@@ -16,14 +16,7 @@ from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players, evaluate
 from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
-from policygen.episodes.score import (
-    Score,
-    episode_seeds,
-    sampled_score,
-    score_of_returns,
-    score_with_violations,
-    with_aggregate,
-)
+from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, UsageError
 from policygen.policies.policy import Policy
@@ -113,14 +106,14 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             most = len(seeds) if "warmup_episodes" in self.config.model_fields_set else math.inf
             while len(trajectories) < most and self.ledger.env_steps < WARM_UP_SHARE * limit:
                 trajectories += self.play(actor, warm_up_seeds(self.config, len(trajectories), 1))
-        score = sampled_score(trajectories, self.players.engine, self.config.score)
+        score = sampled_score(trajectories, self.players.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def perform(self, number: int, policy: Policy) -> Performance:
         """Score a policy of attempt `number`: exactly if the MDP is known, else on the seeds common to all."""
         exact = exact_score(policy, self.mdp) if self.mdp is not None else None
         trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=exact is not None))
-        score = exact or sampled_score(trajectories, self.players.engine, self.config.score)
+        score = exact or sampled_score(trajectories, self.players.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
@@ -146,11 +139,11 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
         played = score.episodes if score is not None else 0
         seeds = episode_seeds(self.config.seed, purpose, episodes - played, played)
-        more = sampled_score(self.play(policy, seeds), self.players.engine, self.config.score)
+        more = sampled_score(self.play(policy, seeds), self.players.engine)
         if score is None:
             return more
         returns, seeds = np.array(score.returns + more.returns), score.seeds + more.seeds
-        return score_of_returns(returns, seeds, score.engine, score.aggregate)
+        return score_of_returns(returns, seeds, score.engine)
 
     def trials(self, number: int, shaping: Shaping | None = None) -> Trials:
         """Return the tuning budget of attempt `number`: its own seeds, and its share of episodes.
@@ -181,7 +174,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         def seeds(first: int, count: int) -> tuple[int, ...]:
             return episode_seeds(self.config.seed, f"refine {number}", count, first)
 
-        since, played, aggregate = time.time(), 0, self.config.score
+        since, played = time.time(), 0
         penalty = Penalty(self.task, episodes)
 
         def play(policies: Sequence[Policy], seeds: Sequence[int]) -> tuple[list[list[Trajectory]], Scores]:
@@ -194,7 +187,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             found = np.array([[t.episode_return for t in some] for some in trajectories])
             played += len(policies) * len(seeds)
             self.tell(TuningProgress(number, played, episodes, float(found.mean()), since))
-            return trajectories, aggregate.of(found)
+            return trajectories, found.mean(axis=1)
 
         def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Scores:
             trajectories, scores = play(policies, seeds)
@@ -204,7 +197,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             assert measure is not None
             trajectories, _ = play(policies, seeds)
             sums = measure.sums([trajectory for some in trajectories for trajectory in some])
-            return penalty(aggregate.of(sums.reshape(len(policies), len(seeds))), trajectories)
+            return penalty(sums.reshape(len(policies), len(seeds)).mean(axis=1), trajectories)
 
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
@@ -240,7 +233,6 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             watch=watch,
             seen=seen,
             affords_one=affords_one,
-            aggregate=aggregate,
         )
 
     # --- counting
@@ -344,8 +336,7 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     try:
         with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
             players.isolated = players.foreign  # a crash of the environment must not end this process
-            score = score_with_violations(perturbed, players.play(best, seeds), players.engine)
-            return with_aggregate(score, config.score)
+            return score_with_violations(perturbed, players.play(best, seeds), players.engine)
     except EnvironmentFault:  # the run's results do not depend on this score
         return None
 
@@ -367,8 +358,8 @@ def play_baseline(task: Task, config: RunConfig, *, trust: bool) -> Baseline | N
     agent = read_agent(config.baseline, task, trust=trust)
     seeds = episode_seeds(config.seed, "final", config.final_episodes)
     if isinstance(agent, Policy):
-        return Baseline(config.baseline, evaluate(agent, seeds, task=task, aggregate=config.score))
-    return Baseline(config.baseline, with_aggregate(score_agent(agent, task, seeds), config.score))
+        return Baseline(config.baseline, evaluate(agent, seeds, task=task))
+    return Baseline(config.baseline, score_agent(agent, task, seeds))
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:
@@ -381,5 +372,4 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
         return exact
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
-        score = score_with_violations(search.task, players.play(best, seeds), players.engine, exact)
-        return with_aggregate(score, config.score)
+        return score_with_violations(search.task, players.play(best, seeds), players.engine, exact)

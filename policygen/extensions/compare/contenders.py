@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 
 from policygen.episodes.agents import is_agent
-from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.errors import PathError, UsageError
@@ -130,7 +129,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         if member.summary is not None and (baseline := member.summary.baseline) is not None:
             key = task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
             score = baseline.score
-            found = Result(task, label, score.value, seed, exact=score.exact, aggregate=score.aggregate)
+            found = Result(task, label, score.mean, seed, exact=score.exact)
             baselines[key] = replace(found, violations=score.violations)
             if baseline.difference:
                 notes.append(f"{member.folder.name} against {label}: {baseline.difference}")
@@ -138,24 +137,12 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
-    notes += _aggregates(results) + _in_common(finished, by)
+    notes += _in_common(finished, by)
     notes += _templates_without_effect(finished)
     meanings = dict.fromkeys((result.meaning, result.contender) for result in results if result.meaning)
     notes += [f"{words}: {label}" for words, label in meanings]
     published, missing = _published(list(dict.fromkeys(suites)), results)
     return ComparedScores(tuple(results), published, (*notes, *missing))
-
-
-def _aggregates(results: Sequence[Result]) -> list[str]:
-    """Return notes on scores that are not means; raise UsageError if those of a task are different statistics."""
-    found: dict[str, Aggregate] = {}
-    for result in results:
-        if (first := found.setdefault(result.task, result.aggregate)) != result.aggregate:
-            raise UsageError(
-                f"on {result.task} some scores are of `{first}` and others of `{result.aggregate}`, which cannot be "
-                f"compared: leave some runs out, or play two policies with policygen eval A --against B --score {first}"
-            )
-    return [f"scores on {task} are the {one.of_returns}" for task, one in found.items() if one != MEAN]
 
 
 def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[PublishedColumn, ...], list[str]]:
@@ -166,8 +153,6 @@ def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[
         if scores := {task: score for task, score in column.scores.items() if task in tasks}:
             name = f"{column.name} (published)" if column.name in names else column.name
             published.append(replace(column, name=name, scores=scores))
-    if published and any(result.aggregate != MEAN for result in results):
-        return (), ["published scores are means and are left out"]
     if published or not suites:
         return tuple(published), []
     others = [

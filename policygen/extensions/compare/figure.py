@@ -64,8 +64,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
     if not any(np.any(run.spent.get(x, 0)) for run in compared.results):
         raise PathError(f"no run counts {x}; choose another --x")
     with style(_PAPER):
-        tasks, names = compared.tasks, {run.aggregate.of_returns for run in compared.results}
-        statistic = names.pop() if len(names) == 1 else "score"  # a note names those that differ between tasks
+        tasks = compared.tasks
         across = min(ACROSS[columns], max(1, len(tasks)))
         down = math.ceil(len(tasks) / across)
         means = means_over_tasks(compared) if len(tasks) > 1 else {}
@@ -80,7 +79,7 @@ def comparison_figure(compared: ComparedScores, *, columns: int = 2, x: str = "e
             panel = parts[0].add_subplot(down, across, place + 1)
             _draw_task(panel, compared, looks, task, x)
             if place % across == 0:
-                panel.set_ylabel(f"best {statistic}\nper episode")
+                panel.set_ylabel("best mean return\nper episode")
             if place + across >= len(tasks):
                 panel.set_xlabel(X_AXES[x])
         if len(means) > 1:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.groups import Member
@@ -49,7 +48,6 @@ class Result:
         random: score of random actions.
         target: best known score of the task, or the score that counts as solved.
         violations: violations of the task's requirements in the episodes of the final score.
-        aggregate: the statistic of the returns that the score is; for other programs, which do not record it, a mean.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
@@ -68,7 +66,6 @@ class Result:
     exact: bool = False
     meaning: str = ""
     violations: tuple[Violations, ...] = ()
-    aggregate: Aggregate = MEAN
 
     def total(self, name: str) -> float | None:
         """Return the last amount of `spent[name]`; None if it is not counted."""
@@ -82,11 +79,11 @@ def result_of(member: Member, contender: str) -> Result:
     assert summary is not None
     final = summary.final
     if final is None:
-        return Result(member.task.name, contender, None, member.config.seed, aggregate=member.config.score)
+        return Result(member.task.name, contender, None, member.config.seed)
     frame = member.curve
     random = float(frame["score"][0])
     frame = frame[~np.isnan(frame["level"])]
-    if not (np.abs([*frame["level"], final.value]) <= LARGEST).all():
+    if not (np.abs([*frame["level"], final.mean]) <= LARGEST).all():
         raise LogbookError(f"{member.folder} has a score beyond {LARGEST:g}, which cannot be compared; leave it out")
     spent = {name: frame[name] for name in _SPENT}
     spent["episodes"][-1:] = summary.episodes  # runs of earlier versions left out episodes that confirmed a best score
@@ -96,7 +93,7 @@ def result_of(member: Member, contender: str) -> Result:
     return Result(
         member.task.name,
         contender,
-        final.value,
+        final.mean,
         member.config.seed,
         spent,
         frame["level"],
@@ -108,7 +105,6 @@ def result_of(member: Member, contender: str) -> Result:
         summary.wall_seconds,
         final.exact,
         violations=final.violations,
-        aggregate=member.config.score,
     )
 
 

@@ -105,7 +105,7 @@ class ShownAttempt:
         standing = attempt.standing
         if attempt.accepted and standing.validated_mean is not None:
             held_out = f"{number(standing.validated_mean)} on {standing.validated_episodes} held-out episodes"
-            words += f"; {attempt.score.prefix if attempt.score is not None else ''}{held_out}"
+            words += f"; {held_out}"
         return words
 
     @property
@@ -151,7 +151,7 @@ class ShownAttempt:
 
 def score_words(score: Score | FinalScore) -> str:
     """Format a score with its interval in brackets."""
-    return score.prefix + number(score.value) + (" (exact)" if score.exact else in_brackets(score.ci95))
+    return number(score.mean) + (" (exact)" if score.exact else in_brackets(score.ci95))
 
 
 def shown_attempts(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from policygen.episodes.aggregate import MEAN
 from policygen.episodes.score import Score, kind_of_episodes
 from policygen.extensions.compare.words import number
 from policygen.extensions.page.attempts import ShownAttempt, score_words, shown_attempts, turns_of
@@ -92,7 +91,7 @@ class PolicyContent(TaskContent):
     def badge(self) -> str:
         """The word beside the score: `solved` or `not solved`; empty if the task states no threshold."""
         solved = self.task.solved
-        return "" if solved is None else "solved" if self.score.value >= solved else "not solved"
+        return "" if solved is None else "solved" if self.score.mean >= solved else "not solved"
 
     @property
     def scores(self) -> dict[str, str]:
@@ -144,7 +143,7 @@ class RunContent(TaskContent):
         count = standing.validated_episodes or standing.best_episodes
         which = "held-out episodes" if standing.validated_mean is not None else "the search's own seeds"
         exact = self.best.score is not None and self.best.score.exact
-        basis = "exact" if exact else f"{self.config.score.of_returns} over {count} episodes, {which}"
+        basis = "exact" if exact else f"mean return over {count} episodes, {which}"
         value = standing.reported_best
         words = number(value) if value is not None else "not scored"
         return Headline(words, "", f"best so far, {basis}; the run is not finished")
@@ -158,8 +157,7 @@ class RunContent(TaskContent):
         if summary.optimum_reached:
             return "the best known score"
         if summary.solved is not None and self.best is not None:
-            by = f" by its {self.config.score.label}" * (self.config.score != MEAN)
-            return f"{'solved' if summary.solved else 'not solved'}{by}"
+            return "solved" if summary.solved else "not solved"
         return ""
 
     @property
@@ -170,31 +168,29 @@ class RunContent(TaskContent):
         rows = {}
         if summary is not None and final is not None:
             rows["final score"] = _with_episodes(final, "fresh")
-            if final.aggregate != MEAN:
-                rows["mean return"] = number(final.mean)
             if summary.perturbed is not None:
                 rows[f"with {', '.join(summary.perturbed_by)}"] = _with_episodes(summary.perturbed)
             rows |= _requirement_rows(final)
         if summary is not None and (baseline := summary.baseline) is not None:
-            rows[f"baseline {baseline.name}"] = _with_episodes(replace(baseline.score, aggregated=None))
+            rows[f"baseline {baseline.name}"] = _with_episodes(baseline.score)
             rows["best policy against the baseline"] = baseline.difference
             rows |= _requirement_rows(baseline.score, "baseline, ")
         if attempts and attempts[0].score is not None:
             rows["random actions"] = score_words(attempts[0].score)
         if best is not None and best.score is not None:
-            standing, prefix, proposed = attempts[-1].standing, best.score.prefix, best.tuned.proposed_score
+            standing, proposed = attempts[-1].standing, best.tuned.proposed_score
             if proposed is not None:
                 rows["best policy before tuning"] = score_words(proposed)
-                gain = number(best.score.value - proposed.value)
+                gain = number(best.score.mean - proposed.mean)
                 rows["gain of tuning"] = f"{gain} on the search's own seeds ({best.tuned.refinement})"
             if not best.score.exact and standing.best_mean is not None:
                 basis = f"over {standing.best_episodes} episodes; selection biases it upwards"
-                rows["search score"] = f"{prefix}{number(standing.best_mean)} {basis}"
+                rows["search score"] = f"{number(standing.best_mean)} {basis}"
             if standing.validated_mean is not None:
                 basis = f"over {standing.validated_episodes} episodes not used for the selection"
-                rows["held-out score"] = f"{prefix}{number(standing.validated_mean)} {basis}"
+                rows["held-out score"] = f"{number(standing.validated_mean)} {basis}"
         scored = [(a.score, a.tuned.proposed_score) for a in attempts]
-        gains = [after.value - before.value for after, before in scored if after is not None and before is not None]
+        gains = [after.mean - before.mean for after, before in scored if after is not None and before is not None]
         if len(gains) > 1:
             rows["gain of tuning, per attempt"] = f"{number(sum(gains) / len(gains))} on average"
         return rows | _reference_rows(self.task, final)
@@ -246,7 +242,7 @@ def _with_episodes(score: Score | FinalScore, which: str = "") -> str:
     """Return a score with its interval and its episodes, in words; `which` describes the episodes."""
     episodes = f"{which} {kind_of_episodes(score.engine)}" if which else "episodes"
     basis = ", ".join(filter(None, (_interval(score.ci95), f"over {score.episodes} {episodes}")))
-    return f"{score.prefix}{number(score.value)} ({'exact' if score.exact else basis})"
+    return f"{number(score.mean)} ({'exact' if score.exact else basis})"
 
 
 def _requirement_rows(score: Score | FinalScore, whose: str = "") -> dict[str, str]:
@@ -267,9 +263,9 @@ def _reference_rows(task: Task, score: Score | FinalScore | None) -> dict[str, s
 def _headline(score: Score | FinalScore, which: str = "") -> Headline:
     """Return the headline of a score on fresh episodes; `which` is added to their description."""
     if score.exact:
-        return Headline(number(score.value), "", "exact: computed from the environment's transition table")
-    basis = f"{score.aggregate.of_returns} over {score.episodes} fresh {kind_of_episodes(score.engine)}{which}"
-    return Headline(number(score.value), _interval(score.ci95), basis + ", 95% interval" * (score.ci95 is not None))
+        return Headline(number(score.mean), "", "exact: computed from the environment's transition table")
+    basis = f"mean return over {score.episodes} fresh {kind_of_episodes(score.engine)}{which}"
+    return Headline(number(score.mean), _interval(score.ci95), basis + ", 95% interval" * (score.ci95 is not None))
 
 
 def _range(low: float, high: float) -> str:

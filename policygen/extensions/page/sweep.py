@@ -87,7 +87,7 @@ def _policies(folder: Path, finished: list[RunRow]) -> dict[str, str]:
     best: dict[str, tuple[FinalScore, Cell]] = {}
     for row in finished:
         key = row.cell.configuration
-        if row.final is not None and (key not in best or row.final.value > best[key][0].value):
+        if row.final is not None and (key not in best or row.final.mean > best[key][0].mean):
             best[key] = row.final, row.cell
     found = {}
     for contender, (final, cell) in list(best.items())[:MOST_POLICIES]:

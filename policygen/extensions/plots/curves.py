@@ -187,15 +187,15 @@ def _draw_run(axes: Axes, run: Member, x: str) -> None:
         end += 0.04 * span
         interval = None if run.final.exact else run.final.ci95
         more = f"\n({'95% interval, ' * (interval is not None)}{run.final.episodes} fresh episodes)"
-        words = f"{with_interval(run.final.value, interval)}{' (exact)' if run.final.exact else more}"
-        text = f"final score: {run.final.prefix}{words}"
+        words = f"{with_interval(run.final.mean, interval)}{' (exact)' if run.final.exact else more}"
+        text = f"final score: {words}"
         diamond: dict[str, Any] = {"fmt": "D", "color": OKABE_ITO[5], "markersize": 6, "capsize": 4, "label": text}
-        axes.errorbar([end], [run.final.value], yerr=arms(run.final.value, run.final.ci95), zorder=4, **diamond)
+        axes.errorbar([end], [run.final.mean], yerr=arms(run.final.mean, run.final.ci95), zorder=4, **diamond)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if run.finished else ", unfinished"
     (group,) = grouped([run])
     title = f"{run.task.name}: {group.label}, seed {run.config.seed}{state}"
-    _label(axes, title, x, float(at[-1]), f"{run.config.score.of_returns} per episode")
+    _label(axes, title, x, float(at[-1]), "mean return per episode")
 
 
 def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Looks) -> None:
@@ -227,9 +227,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Looks) -> N
         axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
     counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
     subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    statistics = {run.config.score.of_returns for run in runs}
-    statistic = statistics.pop() if len(statistics) == 1 else "score"
-    _label(axes, f"{groups[0].task}: {subject}", x, end, f"{statistic} per episode, best so far")
+    _label(axes, f"{groups[0].task}: {subject}", x, end, "mean return per episode, best so far")
 
 
 def _draw_final(axes: Axes, group: Group, at: float, color: str) -> None:
@@ -242,11 +240,11 @@ def _draw_final(axes: Axes, group: Group, at: float, color: str) -> None:
     if len(finals) == 1:
         interval, more = None if exact else finals[0].ci95, ""
     else:
-        axes.plot([at] * len(finals), [final.value for final in finals], "_", color=color, markersize=7, alpha=0.7)
+        axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
     name = "exact final score" if exact else "final score on fresh seeds"
-    text = f"{name}: {with_interval(mean.value, interval)}{more}"
+    text = f"{name}: {with_interval(mean.mean, interval)}{more}"
     diamond: dict[str, Any] = {"fmt": "D", "color": color, "markersize": 5, "label": text}
-    axes.errorbar([at], [mean.value], yerr=arms(mean.value, interval), zorder=4, **diamond)
+    axes.errorbar([at], [mean.mean], yerr=arms(mean.mean, interval), zorder=4, **diamond)
 
 
 def _legend_text(group: Group, among: Sequence[Group]) -> str:
@@ -310,7 +308,7 @@ def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
     baselines: dict[str, list[float]] = {}
     for run in runs:
         if run.summary is not None and (baseline := run.summary.baseline) is not None:
-            baselines.setdefault(baseline.name, []).append(baseline.score.value)
+            baselines.setdefault(baseline.name, []).append(baseline.score.mean)
     known = [score for run in runs if not math.isnan(score := run.curve["score"][0])]
     task, dashes = runs[0].task, (0, (5, 1, 1, 1))
     lines: list[tuple[str, float, str, Any, float]] = [

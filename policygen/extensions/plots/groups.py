@@ -35,7 +35,7 @@ from policygen.tasks.task import KIND_WORDS, Task
 # Settings that the name of a group states if they are not the default.
 _ALWAYS_NAMED = {
     *("template", "example", "demonstrations", "refine", "shape", "normalise", "memory", "ablate", "grid"),
-    *("conversation", "unseeded", "start", "score"),
+    *("conversation", "unseeded", "start"),
 }
 # Settings that are not listed among the settings in the name: task, provider and kind of policy are stated elsewhere,
 # and runs with other seeds belong to the same group.
@@ -113,7 +113,7 @@ class Group:
     @property
     def final_score(self) -> Score | None:
         """Mean of the final scores with a bootstrap interval over the runs that found a policy."""
-        finals = np.array([run.final.value for run in self.averaged if run.final is not None])
+        finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
         if not len(finals):
             return None
         score, interval = score_of_returns(finals, (), "runs"), interval_over_seeds(finals)

@@ -170,7 +170,7 @@ def conduct(sweep: Sweep, executor: Executor, tell: worker.Tell = lambda event: 
         if summary is None:
             waiting.append(cell)
         else:
-            sweep.skipped[cell.key] = summary.final.value if summary.final is not None else None
+            sweep.skipped[cell.key] = summary.final.mean if summary.final is not None else None
     open_account(sweep.folder)
     outstanding: set[str] = set()  # keys of cells whose results have not arrived
     refused = False  # whether the sweep's budget has refused a cell

@@ -184,7 +184,7 @@ def carry_out_cell(order: Order, tell: Tell) -> CellResult:
     if summary.final is None:
         return result("failed", "no policy was found")
     kind = kind_of_episodes(summary.final.engine)
-    return result("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.value)
+    return result("finished", f"on {kind}" * (kind != "episodes"), score=summary.final.mean)
 
 
 def carry_out_again(order: Order, tell: Tell) -> CellResult:
@@ -199,7 +199,7 @@ def carry_out_again(order: Order, tell: Tell) -> CellResult:
         try:
             RunLock(folder).release()
             if (summary := finished(folder, order.overrides)) is not None and summary.final is not None:
-                return CellResult(key, "finished", score=summary.final.value)
+                return CellResult(key, "finished", score=summary.final.mean)
             break
         except PolicygenError as error:
             if not isinstance(error, FolderInUse) or time.monotonic() > deadline:

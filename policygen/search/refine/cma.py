@@ -3,13 +3,6 @@
 Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, by the pycma library. Of hundreds of constants it
 learns no correlations, and takes linear time and memory (separable CMA-ES, Ros and Hansen 2008).
 
-A run may maximise another aggregate than the mean, such as CVaR. A generation is then ranked by the CVaR of each
-candidate's 1 to 4 episodes; the final choice has 12 or more for each. With 10 episodes for each candidate, there would
-be too few generations: on CartPole from a bad start (500 episodes, 4 seeds) the 10% CVaR of the result is 273 to 486
-then, and 494 to 500 now. Where failures are rare and matter, 10 episodes are better: on a synthetic return the result
-is -7.6, with 1 to 4 episodes -9.3, and with a ranking by the mean -10. With 2,000 episodes in all, 10 episodes and 1 to
-4 give about the same (-7.1 and -7.3).
-
 In this module, z is the change of each constant, divided by its size (see `Tunable`).
 """
 

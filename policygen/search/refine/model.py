@@ -145,7 +145,7 @@ class _PlantSearch:
         task = fitted.equations.task
         # A plant does not predict what `info` holds.
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
-        self._aggregate, measure = trials.aggregate, trials.measure
+        measure = trials.measure
         self._measure = measure if measure is not None and measure.objective is not None else None
         self.pursues_objective = self._measure is not None
         self._margin = fitted.equations.margin if _seeks_end(fitted) else None
@@ -167,7 +167,7 @@ class _PlantSearch:
         def seeds(first: int, count: int) -> range:
             return range(offset + first, offset + first + count)
 
-        inner = Trials(returns, seeds, INNER_EPISODES, aggregate=self._aggregate)
+        inner = Trials(returns, seeds, INNER_EPISODES)
         tunable = Tunable(policy, state.floor if state is not None else floor)
         refined = cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
         if refined is None:
@@ -186,10 +186,10 @@ class _PlantSearch:
         """Return the score of each policy's episodes, or what a search maximises instead."""
         if self._measure is not None:
             sums = self._measure.sums([one for some in played for one in some])
-            return np.asarray(self._aggregate.of(sums.reshape(len(played), -1)), np.float64)
+            return np.asarray(sums.reshape(len(played), -1).mean(axis=1), np.float64)
         if self.explores:
             return np.array([self._fitted.disagreement(some) for some in played])
-        return np.array([self._aggregate.of([self._value(one) for one in some]) for some in played])
+        return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:
         """Return an episode's value to the search: its return, or less if it missed an end that the reward asks for.

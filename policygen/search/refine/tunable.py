@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.aggregate import MEAN, Aggregate
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.plants.record import PlantRecord
 from policygen.policies.linear import LinearPolicy
@@ -42,18 +41,17 @@ class Trials:
     """The episodes that a numerical search may play, and the functions that play them and charge them in advance.
 
     Attributes:
-        returns: plays candidates and returns their scores: the `aggregate` of their returns.
+        returns: plays candidates and returns their scores: the means of their returns.
         seeds: `seeds(first, count)` returns part of the search's own stream of episode seeds.
         episodes: maximum number of episodes in all.
         practice: plays for learners; if the MDP is known, it draws the episodes from the MDP.
         measure: the objective and the potential, if there are any.
-        objectives: plays like `returns`, and returns the `aggregate` of the episodes' sums of the objective. A search
+        objectives: plays like `returns`, and returns the mean of the episodes' sums of the objective. A search
             maximises the objective if there is one, but chooses the policy to keep by the returns.
         watch: plays one policy and returns its episodes.
         seen: the episodes in the replay buffer; empty unless the method is `model`.
         affords_one: whether another episode may be played.
         plant: the equations of motion of the task, as revised by replies; for `model`.
-        aggregate: the statistic of a candidate's episodes that the run maximises.
         first_step: first change of a constant, as a share of its size, when `cma` starts a new search.
     """
 
@@ -67,7 +65,6 @@ class Trials:
     seen: Sequence[Trajectory] = ()
     affords_one: Callable[[], bool] = lambda: True
     plant: Plant | None = None
-    aggregate: Aggregate = MEAN
     first_step: float = FIRST_STEP
 
     @property
