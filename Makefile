@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping encode mediating learning distill finetune-bench first-runs refined-runs chat format clean
+.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping encode mediating learning finetune-bench first-runs refined-runs chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -77,11 +77,6 @@ mediating: $(DEV)
 # and PyTorch: .venv/bin/pip install -e '.[bench]' before.
 learning: $(DEV)
 	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/learning.py --anew
-
-# Readable policies from two models of Stable-Baselines3, which are trained first: results/benchmarks/distill.md. Needs
-# PyTorch: .venv/bin/pip install -e '.[bench]' before.
-distill: $(DEV)
-	OMP_NUM_THREADS=1 $(BIN)/python results/benchmarks/distill.py --anew
 
 # A small transformer trained on searches by sft, rft, dpo and grpo: results/benchmarks/finetune.md. Takes an hour; installs
 # PyTorch as test-local does.

@@ -71,6 +71,21 @@ def test_an_agent_that_cannot_play_is_refused_in_a_sentence(line: Line, steady: 
     assert "Traceback" not in refused.err
 
 
+def test_a_model_of_stable_baselines3_is_compared_and_others_are_refused(line: Line, steady: Path) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    for name, environment in (("ppo", "CartPole-v1"), ("other", "Pendulum-v1")):
+        sb3.PPO("MlpPolicy", environment, n_steps=64, seed=0, device="cpu").save(f"{name}.zip")
+    Path("broken.zip").write_bytes(b"no archive")
+    words = ("eval", steady, "--task", "cartpole", "--episodes", 3, "--trust", "--against")
+    done = line(*words, "ppo:ppo.zip")
+    assert done.code == 0, done.err
+    assert "against ppo:ppo.zip (" in done.out
+    for model, said in (("other", "is a model of another environment"), ("broken", "cannot be loaded as a model")):
+        refused = line(*words, f"ppo:{model}.zip")
+        assert refused.code == 2
+        assert said in refused.err
+
+
 RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.01"\n'
 
 

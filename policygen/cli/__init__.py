@@ -24,14 +24,14 @@ from policygen.cli.results import (
     show,
     simplify,
 )
-from policygen.cli.running import comment, continue_run, distill, mcp, pause, resume, run
+from policygen.cli.running import comment, continue_run, mcp, pause, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
 from policygen.portable import escape_unprintable
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
-    "Search for a policy": (run, resume, sweep, distill, drive, mediate, mcp),
+    "Search for a policy": (run, resume, sweep, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
     "Look at results": (show, evaluate, plot, plot_episode, compare, robust, film, report),
     "Use a policy elsewhere": (export, simplify, dataset, finetune),
@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 }
 # The extension that each command needs, if any.
 NEEDS = {
-    **{name: name for name in ("distill", "compare", "film", "robust", "export", "simplify")},
+    **{name: name for name in ("compare", "film", "robust", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
     **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page"},
 }

@@ -81,7 +81,7 @@ def unknown_option(error: click.NoSuchOption) -> str:
     command = error.ctx.command.name if error.ctx is not None else None
     settings = CHANGEABLE if command == "resume" else {*RunConfig.model_fields} - {"task", "seed"}
     name = error.option_name.lstrip("-").replace("-", "_")
-    if name not in settings or command not in ("run", "distill", "mcp", "prompt", "sweep", "new", "resume"):
+    if name not in settings or command not in ("run", "mcp", "prompt", "sweep", "new", "resume"):
         close = " or ".join(error.possibilities or ())
         return f"there is no option {error.option_name}" + (f"; did you mean {close}?" if close else "")
     grid = f", or --grid {name}=A,B for runs of each value" if command == "sweep" else ""

@@ -1,4 +1,4 @@
-"""The commands of one run: `run`, `distill`, `mcp`, `resume`, `comment`, `pause` and `continue`."""
+"""The commands of one run: `run`, `mcp`, `resume`, `comment`, `pause` and `continue`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -73,33 +73,6 @@ def run(task: str, **options: Any) -> None:
 
 
 @click.command(cls=RunCommand)
-@click.argument("teacher", metavar=opt.AGENT)
-@click.argument("task")
-@click.option("--rounds", type=click.IntRange(1), default=10, help="Rounds of labels from the teacher (default 10).")
-@_OPTIONS_OF_A_RUN
-def distill(teacher: str, task: str, *, rounds: int, **options: Any) -> None:
-    """Imitate TEACHER in TASK with a table or equations, and improve these in a run that starts from them.
-
-    The teacher is a neural network or any other agent. It chooses an action in each state that the student visits, and
-    the student is fitted to these actions, in several rounds. The best student becomes attempt 1 of a run (by default
-    --iterations 3 --refine auto).
-    """
-    from policygen.extensions import distill as distillation
-    from policygen.runs.reading import read_agent
-    from policygen.search.prepare import prepared
-
-    loaded = _load(task, options)
-    known, config = prepared(loaded, _config(loaded, task, options, distillation.DEFAULTS))
-    agent = read_agent(teacher, known, trust=options["trust"])
-    student = distillation.distilled(agent, known, config, rounds=rounds, on_round=say).policy
-    options["start"] = distillation.text_of(student, teacher)
-    active_run, listeners = _start(loaded, _config(loaded, task, options, distillation.DEFAULTS), options)
-    _carry_out(active_run, listeners)
-    for line in distillation.compare_with_teacher(agent, student, active_run).lines():
-        say(line)
-
-
-@click.command(cls=RunCommand)
 @click.argument("task", metavar="[TASK|RUN]", default="")
 @_OPTIONS_OF_A_RUN
 @opt.START
@@ -156,15 +129,13 @@ def _load(task: str, options: Mapping[str, Any]) -> Task:
     return opt.perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
 
 
-def _config(
-    loaded: Task, task: str, options: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
-) -> RunConfig:
-    """Return the settings of a new run; those of files and options replace `defaults`."""
+def _config(loaded: Task, task: str, options: Mapping[str, Any]) -> RunConfig:
+    """Return the settings of a new run."""
     from policygen.runs.config import effective_config
 
     settings = {name: value for name, value in options.items() if name not in _NO_SETTINGS}
     file, assignments = options["config_file"], options["assignments"]
-    return effective_config(loaded, task, suite=defaults, file=file, assignments=assignments, options=settings)
+    return effective_config(loaded, task, file=file, assignments=assignments, options=settings)
 
 
 def _start(

@@ -6,14 +6,11 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
 from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import RunningEpisode, renewed
@@ -83,79 +80,6 @@ def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         PolicyError: the agent fails, or its action is not in the action space.
         EnvironmentFault: the environment fails.
     """
-    return _play(lambda space: _begin(agent), task, seeds)
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledEpisodes:
-    """Episodes with the action that a teacher takes in each of their states.
-
-    Attributes:
-        seen: the environment's own observations, one for each step of all episodes.
-        actions: the teacher's actions: shape (steps,) for Discrete, else (steps, m).
-    """
-
-    episodes: list[Trajectory]
-    seen: list[Any]
-    actions: npt.NDArray[Any]
-
-
-def play_labelled(teacher: Any, student: Any, task: Task, seeds: Sequence[int]) -> LabelledEpisodes:
-    """Play one episode per seed by the student, and ask the teacher for its action in each state.
-
-    It raises what `play_agent` raises, for the student and for the teacher.
-    """
-    seen, actions = list[Any](), list[Any]()
-
-    def begin(space: gym.Space[Any]) -> Callable[[Any], Any]:
-        label, decide = _begin(teacher), _begin(student)
-
-        def act(observation: Any) -> Any:
-            seen.append(deepcopy(observation))  # an environment may reuse the array
-            actions.append(_converted(label(observation), space, task))
-            return actions[-1] if student is teacher else decide(observation)
-
-        return act
-
-    episodes = _play(begin, task, seeds)
-    return LabelledEpisodes(episodes, seen, np.array(actions))
-
-
-def action_values(agent: Any, task: Task, observations: Sequence[Any]) -> npt.NDArray[np.float64] | None:
-    """Return the value of each label of a choice in each of n states, as the agent estimates it, shape (n, labels).
-
-    The values are Q-values or log-probabilities of a Stable-Baselines3 model, or those of another agent's method
-    `action_values(observation)`. None if the agent gives no values.
-
-    Raises:
-        UsageError: that method does not return a finite number for each label.
-    """
-    if hasattr(agent, "action_values"):
-        labels = len(task.actuators[0].labels)
-        values = [np.ravel(agent.action_values(one)) for one in observations]
-        if any(len(row) != labels or row.dtype.kind not in "biuf" or not np.isfinite(row).all() for row in values):
-            raise UsageError(f"action_values(observation) of the agent must return {labels} finite numbers")
-        return np.array(values, np.float64)
-    network: Any = getattr(agent, "policy", None)
-    if not hasattr(network, "obs_to_tensor") or not isinstance(agent.action_space, gym.spaces.Discrete):
-        return None
-    if not isinstance(agent.observation_space, gym.spaces.Box | gym.spaces.Discrete):
-        return None  # only these stack to a batch
-    batch, _ = network.obs_to_tensor(np.stack(observations))
-    network.set_training_mode(False)
-    if hasattr(network, "q_net"):
-        found = network.q_net(batch)
-    elif hasattr(network, "get_distribution"):
-        found = network.get_distribution(batch).distribution.logits
-    else:
-        return None
-    return np.asarray(found.detach().numpy(), np.float64)
-
-
-def _play(
-    begin: Callable[[gym.Space[Any]], Callable[[Any], Any]], task: Task, seeds: Sequence[int]
-) -> list[Trajectory]:
-    """Play one episode per seed; `begin` returns the function that chooses its actions, for an action space."""
     if task.action_layout is not None:
         raise UsageError(
             f"only policies of policygen can be scored with the action space of {task.gym_id}: wrap the environment so "
@@ -166,7 +90,7 @@ def _play(
         for seed in seeds:
             env = renewed(env, task)
             space = env.action_space
-            act, episode, ended = begin(space), RunningEpisode.start(env, task, 0, seed), None
+            act, episode, ended = _begin(agent), RunningEpisode.start(env, task, 0, seed), None
             while ended is None:
                 try:
                     action = act(episode.env_observation)
