@@ -116,7 +116,7 @@ def run(
         on_attempt: called after every attempt; its exceptions end the run.
         listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.
         cache: folder of cached replies; a request found there is not sent.
-        trust: let a task file name a module to import, a server that gets the key, and demonstrations that run code.
+        trust: let a task file name a module to import, and a server that gets the key.
         settings: any setting by its name: iterations, episodes, seed, policy, max_calls, ... (`policygen run --help`).
 
     Raises:

@@ -261,13 +261,6 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         "--ablate", type=click.Choice(["nothing", "knowledge"]), help="Whether to withhold names, units and hints."
     ),
     click.option(
-        "--demonstrations",
-        metavar="DATASET|FILE.npz|ppo:MODEL.zip",
-        help="Show demonstrations among the best episodes: a Minari dataset, a run, a Stable-Baselines3 model "
-        "(also sac, td3, dqn, a2c, ddpg; its file runs code: needs --trust), or your own numpy.savez file with "
-        "concatenated observations (one row more per episode than steps), actions, rewards; lengths, terminated.",
-    ),
-    click.option(
         "--example",
         metavar="RUN|best.json",
         help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",

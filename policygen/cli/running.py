@@ -165,9 +165,6 @@ def _start(
     unread = not reads_prompts(config.llm)
     if (example := active_run.search.example) is not None:
         say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{f'; {config.llm} ignores it' * unread}")
-    if shown := active_run.search.demonstrations:
-        best = f"the best returned {max(episode.trajectory.episode_return for episode in shown):.4g}"
-        say(f"  demonstrations: {len(shown)} episodes, {best}{f'; {config.llm} ignores them' * unread}")
     return active_run, listeners
 
 

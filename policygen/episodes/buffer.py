@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import LogbookError
+from policygen.errors import LogbookError, UsageError
 from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
+from policygen.tasks.task import Task
 
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
-REMEDY = "delete it, and its episodes are played again"
+_REMEDY = "delete it, and its episodes are played again"
 EPISODE_OVERHEAD = 32  # in steps, added to the length of each episode: it needs 700 bytes besides its steps
 KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
-NEEDED = ("observations", "actions", "rewards", "lengths", "terminated")  # arrays of a file of episodes
 _MOST_CACHED = 32  # values that `cached` keeps
 _T = TypeVar("_T")
 
@@ -174,43 +174,34 @@ class ReplayBuffer:
         write_atomically(path, data.getvalue())
 
     @classmethod
-    def load(cls, path: Path, capacity: int = DEFAULT_CAPACITY, remedy: str = REMEDY) -> ReplayBuffer:
+    def load(cls, path: Path, capacity: int = DEFAULT_CAPACITY) -> ReplayBuffer:
         """Read a buffer that `save` wrote.
-
-        Args:
-            remedy: what the user can do if the file is damaged, for the message.
 
         Raises:
             LogbookError: there is no such file, or it is damaged or was written by a later version.
         """
         try:
-            arrays = read_arrays(path)
+            arrays = _read_arrays(path)
             record = {"format": str(arrays["format"])} if "format" in arrays else {}
-            check_mark(record, path, "episodes", remedy)
-            for name, kind in _KINDS.items():
-                if arrays[name].dtype.kind != kind and arrays[name].size:
-                    raise ValueError(f"`{name}` has the type {arrays[name].dtype}")
-            if len(arrays["lengths"]) and arrays["observations"].ndim != 2:
-                raise ValueError("`observations` must be rows of numbers")
-            buffer, trajectories = cls(capacity), trajectories_in(arrays)
-            attempts = _column(arrays["attempts"], "attempts", len(trajectories))
+            check_mark(record, path, "episodes", _REMEDY)
+            buffer, trajectories = cls(capacity), _trajectories_in(arrays)
             names = arrays["term_names"].tolist() if "term_names" in arrays else []
             if names:
                 sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())
                 terms = (tuple(one for one in row if not math.isnan(one[1])) for row in sums)
                 trajectories = [replace(one, terms=known) for one, known in zip(trajectories, terms, strict=True)]
-            for attempt, trajectory in zip(attempts.tolist(), trajectories, strict=True):
+            for attempt, trajectory in zip(arrays["attempts"].tolist(), trajectories, strict=True):
                 buffer._append(Episode(attempt, trajectory))
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
         except LogbookError:
             raise
         except Exception as error:  # a damaged archive raises almost anything in zipfile and numpy
-            raise damaged(path, str(error) or type(error).__name__, remedy) from None
+            raise damaged(path, str(error) or type(error).__name__, _REMEDY) from None
         return buffer
 
 
-def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays of an uncompressed `.npz`, by name; runs no code from the file.
 
     Raises:
@@ -228,59 +219,45 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 _KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b"}
 
 
-def trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
+def _trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
     """Return the episodes in arrays that hold them one after the other.
 
-    The arrays named in `NEEDED` must be there. Three arrays may be missing: `truncated` is then the negation of
-    `terminated`, `seeds` are -1 (unknown), and `returns` are the sums of the rewards. Numbers keep the types of the
-    arrays.
-
-    Raises:
-        ValueError: an array is missing, or they do not fit together.
+    Raises ValueError if an array is missing, or they do not fit together.
     """
-    if missing := [f"`{name}`" for name in NEEDED if name not in arrays]:
+    if missing := [f"`{name}`" for name in ("observations", "actions", "rewards", *_KINDS) if name not in arrays]:
         raise ValueError(f"it has no {', '.join(missing)}")
-    lengths = arrays["lengths"]
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
-        raise ValueError("`lengths` must be whole numbers of at least 0, the steps of each episode")
-    count, steps = len(lengths), sum(lengths.tolist())
-    for name, rows in (("observations", steps + count), ("actions", steps), ("rewards", steps)):
-        if arrays[name].dtype.kind not in "biuf" or not arrays[name].ndim or len(arrays[name]) != rows:
+    count = arrays["lengths"].size
+    for name, kind in _KINDS.items():
+        values = arrays[name]
+        if values.shape != (count,) or (count and values.dtype.kind != kind):
             raise ValueError(
-                f"`{name}` has the type {arrays[name].dtype} and the shape {arrays[name].shape}; {count} episodes of "
+                f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes need one value "
+                f"of the kind `{kind}` each"
+            )
+    lengths = arrays["lengths"].astype(np.int64)
+    if (lengths < 0).any():
+        raise ValueError("`lengths` must be at least 0, the steps of each episode")
+    steps = sum(lengths.tolist())
+    for name, rows, dimensions in (
+        ("observations", steps + count, {2}),
+        ("actions", steps, {1, 2}),
+        ("rewards", steps, {1}),
+    ):
+        values = arrays[name]
+        if count and (values.dtype.kind not in "biuf" or values.ndim not in dimensions or len(values) != rows):
+            raise ValueError(
+                f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes of "
                 f"{steps} steps together need {rows} rows of numbers"
             )
-    observations, actions, rewards = arrays["observations"], arrays["actions"], arrays["rewards"].reshape(-1)
-    if len(rewards) != steps:
-        raise ValueError(f"`rewards` must hold one number per step, {steps} in all")
-    if "returns" in arrays:
-        returns = arrays["returns"]
-    else:
-        parts = np.split(rewards, np.cumsum(lengths))[:-1]
-        returns = np.array([np.sum(part, dtype=np.float64) for part in parts])
-    terminated = _column(arrays["terminated"], "terminated", count).astype(bool)
-    columns = [
-        _column(returns, "returns", count).astype(float),
-        _column(arrays.get("seeds", np.full(count, -1)), "seeds", count, kinds="iu").astype(int),
-        terminated,
-        _column(arrays.get("truncated", ~terminated), "truncated", count).astype(bool),
-    ]
+    columns = (arrays[name].tolist() for name in ("returns", "seeds", "terminated", "truncated"))
     found, step, row = list[Trajectory](), 0, 0
-    for length, *rest in zip(lengths.tolist(), *(column.tolist() for column in columns), strict=True):
+    for length, *rest in zip(lengths.tolist(), *columns, strict=True):
         # Copies: a view would keep the whole array in memory.
-        seen = observations[row : row + length + 1].reshape(length + 1, -1).copy()
-        acted, paid = actions[step : step + length].copy(), rewards[step : step + length].copy()
+        seen = arrays["observations"][row : row + length + 1].copy()
+        acted, paid = (arrays[name][step : step + length].copy() for name in ("actions", "rewards"))
         found.append(Trajectory(seen, acted, paid, *rest))
         step, row = step + length, row + length + 1
     return found
-
-
-def _column(values: npt.NDArray[Any], name: str, episodes: int, kinds: str = "biuf") -> npt.NDArray[Any]:
-    """Return an array; refuse one that does not hold one number of these kinds per episode."""
-    if values.dtype.kind not in kinds or values.shape != (episodes,):
-        shape = f"the type {values.dtype} and the shape {values.shape}"
-        raise ValueError(f"`{name}` has {shape}; it must hold one number per episode, {episodes} in all")
-    return values
 
 
 def _refuse_inflated(content: bytes) -> None:
@@ -297,3 +274,39 @@ def _refuse_inflated(content: bytes) -> None:
                     raise ValueError(f"{member.filename} holds Python objects; it must hold plain numbers or text")
                 if math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
                     raise ValueError(f"the size of {member.filename} differs from its header")
+
+
+def checked_trajectory(task: Task, episode: Trajectory, where: str) -> Trajectory:
+    """Return a saved episode in the types of a `Trajectory`.
+
+    Args:
+        where: the episode's name in messages.
+
+    Raises:
+        UsageError: the numbers do not fit the task, or the episode has no steps.
+    """
+    steps, count, gym_id = episode.length, len(task.actuators), task.gym_id
+    observations, actions = episode.observations, episode.actions
+    if observations.shape != (steps + 1, task.width) or len(actions) != steps:
+        raise UsageError(
+            f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
+            f"and {steps} rewards; an episode of {gym_id} has observations of {task.width} numbers, one observation "
+            "more than actions, and a reward for each action"
+        )
+    if not steps:
+        raise UsageError(f"{where}: it has no steps")
+    with np.errstate(over="ignore"):
+        seen, earned = observations.astype(np.float32, copy=False), episode.rewards.astype(np.float32, copy=False)
+    if not np.isfinite(seen).all():
+        raise UsageError(f"{where}: its observations hold a value that is not a finite number")
+    flat = np.reshape(actions, (steps, count)) if np.size(actions) == count * steps else np.array([np.nan])
+    if not (np.isfinite(flat).all() and np.isfinite(earned).all() and np.isfinite(episode.episode_return)):
+        raise UsageError(f"{where}: its actions or rewards do not fit {gym_id}")
+    for column, actuator in zip(flat.T, task.actuators, strict=True):
+        labels = len(actuator.labels)
+        if actuator.is_choice and not ((column == np.floor(column)) & (column >= 0) & (column < labels)).all():
+            raise UsageError(f"{where}: its actions do not fit {gym_id}: choices are 0 to {labels - 1}")
+    kept = flat.astype(np.float32 if task.has_numbers else np.int16, copy=False)
+    if task.action_space == "discrete":
+        kept = kept[:, 0]
+    return replace(episode, observations=seen, actions=kept, rewards=earned)

@@ -104,7 +104,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     if context.kind == "linear":
         grid = None
     reader = reader_for(task, grid, incumbent)
-    best, highest = context.best, _unlike(_best_episodes(context))[: _FULL.best]
+    best, highest = context.best, _unlike(context.buffer.best(KEPT_EXTREMES))[: _FULL.best]
     # The worst episodes of the best policy show what to improve; before there is a policy, the worst of all episodes.
     # Episodes that reached their goal are left out, unless all did.
     own = context.buffer.of_attempt(best.number, len(best.played)) if best is not None else list(context.buffer)
@@ -204,13 +204,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
         ],
     }
-
-
-def _best_episodes(context: Context) -> list[Episode]:
-    """Return the best played or demonstrated episodes, best first."""
-    return sorted(
-        [*context.demonstrations, *context.buffer.best(KEPT_EXTREMES)], key=lambda e: -e.trajectory.episode_return
-    )
 
 
 def _unlike(episodes: Sequence[Episode]) -> list[Episode]:

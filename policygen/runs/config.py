@@ -181,9 +181,6 @@ class PromptSettings(_Settings):
     example: _Source = Field(
         None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
     )
-    demonstrations: _Source = Field(
-        None, description="episodes to show: a Minari dataset, a run, an .npz or ppo:model.zip; builtin ignores them"
-    )
     baseline: _Source = Field(
         None, description="what the best policy is compared with: a run, a policy, MODULE:NAME or ppo:model.zip"
     )

@@ -19,10 +19,9 @@ from typing import Any, TypeVar
 import tomli_w
 from pydantic import ValidationError
 
-from policygen.episodes.buffer import Episode, ReplayBuffer
-from policygen.episodes.demonstrations import checked_episodes
+from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.score import episode_seeds
-from policygen.errors import LogbookError, PathError, PolicygenError, UsageError, explain, reason_of
+from policygen.errors import LogbookError, PathError, PolicygenError, explain, reason_of
 from policygen.files import (
     append_line,
     check_mark,
@@ -108,7 +107,6 @@ class Logbook:
         example: Example | None = None,
         *,
         name: str = "",
-        demonstrations: ReplayBuffer | None = None,
         baseline: Baseline | None = None,
     ) -> Logbook:
         """Create a folder under `out` with the settings, the task, and other inputs of the run.
@@ -131,8 +129,6 @@ class Logbook:
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
             if example is not None:
                 logbook._write_json("example.json", "example", asdict(example))
-            if demonstrations is not None:
-                demonstrations.save(logbook.folder / "demonstrations.npz")
             if baseline is not None:
                 logbook._write_json("baseline.json", "baseline", asdict(baseline))
             # Last, because a folder with settings is a run that can be resumed.
@@ -274,18 +270,6 @@ class Logbook:
         if not score.exact and (score.seeds != seeds or len(score.returns) != len(seeds)):
             raise damaged(self.folder / "baseline.json", "its episodes are not those of the final score", _RESTORE)
         return found
-
-    def demonstrations(self) -> tuple[Episode, ...]:
-        """Return the demonstrations as they were when the run started; none if the settings name none."""
-        if not self.config().demonstrations:
-            return ()
-        path = self.folder / "demonstrations.npz"
-        found = list(ReplayBuffer.load(path))
-        try:
-            checked = checked_episodes(path, [episode.trajectory for episode in found], self.task())
-        except UsageError as error:
-            raise LogbookError(f"{error}; {_RESTORE}") from None
-        return tuple(Episode(one.attempt, trajectory) for one, trajectory in zip(found, checked, strict=True))
 
     def templates(self) -> tuple[TemplateTexts, ...]:
         """Return the versions of templates that the run has used, in order; empty if none were recorded."""

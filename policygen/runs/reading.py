@@ -9,7 +9,7 @@ from typing import Any
 
 from policygen import __version__
 from policygen.episodes.agents import is_agent, load_agent, refuse_model_without_algorithm
-from policygen.episodes.demonstrations import checked_episodes
+from policygen.episodes.buffer import checked_trajectory
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError, PolicyError, UsageError, reason_of
 from policygen.files import find_run
@@ -183,5 +183,9 @@ def kept_episodes(folder: Path) -> list[Trajectory]:
         UsageError: the episodes are of another task.
     """
     logbook = Logbook(folder)
-    found = [episode.trajectory for episode in logbook.buffer(logbook.config().buffer_steps)]
-    return checked_episodes(folder / "episodes.npz", found, logbook.task())
+    task, buffer = logbook.task(), logbook.buffer(logbook.config().buffer_steps)
+    where = folder / "episodes.npz"
+    return [
+        checked_trajectory(task, one.trajectory, f"{where}, episode {number}")
+        for number, one in enumerate(buffer, start=1)
+    ]

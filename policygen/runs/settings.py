@@ -27,7 +27,6 @@ class Settings(TypedDict, total=False):
     template: str | None
     start: str | Path | Policy | None
     example: str | Path | None
-    demonstrations: str | Path | None
     baseline: str | Path | None
     refine: str | None
     shape: bool | None

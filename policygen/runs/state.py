@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from policygen.episodes.buffer import Episode, ReplayBuffer
+from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score
@@ -54,7 +54,6 @@ class Search:
     validation: Score | None = None
     turns: list[Message] = field(default_factory=list)  # the requests and last replies of a continued conversation
     stopped: str = ""  # the reason why the loop ended
-    demonstrations: tuple[Episode, ...] = ()  # episodes from outside the run; prompts show them with its best episodes
     baseline: Baseline | None = None  # an agent with its score on the seeds of the final score; None without one
 
     @property
@@ -153,7 +152,6 @@ class Search:
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             self.example,
             config.memory,
-            demonstrations=self.demonstrations,
             baseline=self.baseline,
             same_as=self.same_as,
         )
@@ -189,7 +187,6 @@ class Context:
     example: Example | None = None
     memory: bool = False  # whether `builtin` proposes policies with memory
     comments: tuple[str, ...] = ()  # the user's comments for the model
-    demonstrations: tuple[Episode, ...] = ()
     baseline: Baseline | None = None
     same_as: Mapping[int, int] = field(default_factory=dict)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
-from policygen.episodes.buffer import Episode, ReplayBuffer
+from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import finite_mdp
 from policygen.errors import BudgetExhausted
 from policygen.policies.parse import ParseResult
@@ -25,12 +25,10 @@ from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
 
 
-def new_search(
-    task: Task, config: RunConfig, example: Example | None = None, demonstrations: Iterable[Episode] = ()
-) -> Search:
+def new_search(task: Task, config: RunConfig, example: Example | None = None) -> Search:
     """Return an empty search for a run."""
     buffer = ReplayBuffer(config.buffer_steps)
-    return Search(task, buffer, finite_mdp(task), example, demonstrations=tuple(demonstrations))
+    return Search(task, buffer, finite_mdp(task), example)
 
 
 def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner: EpisodeRunner) -> Iterator[Attempt]:

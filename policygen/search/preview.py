@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policygen.episodes.demonstrations import read_demonstrations
 from policygen.errors import UsageError
 from policygen.files import find_run
 from policygen.llm import read_spec, specs_of
@@ -76,9 +75,7 @@ def preview(
         task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, {}))
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task, config = prepared(task, config)
-        source = config.demonstrations
-        shown = read_demonstrations(source, task, seed=config.seed, trust=trust) if source else ()
-        search = new_search(task, config, read_example(find_run(config.example)) if config.example else None, shown)
+        search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)
         with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)

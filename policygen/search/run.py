@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policygen.episodes.demonstrations import read_demonstrations
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError
 from policygen.files import find_run
@@ -135,7 +134,7 @@ def start(
 
     Args:
         name: name of the folder; by default from task, provider, time and seed.
-        trust: whether demonstrations and the baseline may be a model whose file runs code.
+        trust: whether the baseline may be a model whose file runs code.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
@@ -155,15 +154,12 @@ def start(
         source = find_run(config.example)
         example = read_example(source)
         config = config.model_copy(update={"example": str(source)})
-    demonstrations = None
-    if config.demonstrations:
-        demonstrations = read_demonstrations(config.demonstrations, task, seed=config.seed, trust=trust)
     if config.baseline == "latest":
         config = config.model_copy(update={"baseline": str(find_run("latest"))})
     baseline = play_baseline(task, config, trust=trust)
-    search = new_search(task, config, example, demonstrations or ())
+    search = new_search(task, config, example)
     search.baseline = baseline
-    logbook = Logbook.create(out, task, config, example, name=name, demonstrations=demonstrations, baseline=baseline)
+    logbook = Logbook.create(out, task, config, example, name=name, baseline=baseline)
     return Run(config, proposer, logbook, search, Ledger(config))
 
 

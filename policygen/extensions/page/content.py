@@ -301,13 +301,13 @@ def spending(summary: Summary | None, attempts: Sequence[Attempt]) -> dict[str, 
 def command_of(config: RunConfig, task: Task) -> str:
     """Return the command that starts a run with the same settings; empty if only a user's program can start it.
 
-    It includes --trust if a task file names a module or a path, or if demonstrations come from a model.
+    It includes --trust if a task file names a module or a path.
     """
     if task.gym_id.startswith(NAMESPACE) or any(read_spec(spec).entry is None for spec in specs_of(config.llm)):
         return ""
     words = ["policygen", "run", config.task]
     from_file = config.task != task.gym_id and (":" in task.gym_id or why_refused(task))
-    words += ["--trust"] * bool(from_file or re.match(r"\w+:", config.demonstrations or ""))
+    words += ["--trust"] * bool(from_file)
     defaults, of_the_task = RunConfig.model_validate({"task": config.task}).model_dump(), dict(task.run)
     for name, value in config.model_dump(exclude_none=True).items():
         if name in _NEVER or (name not in (*_ALWAYS, *of_the_task) and value == defaults[name]):
