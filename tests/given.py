@@ -30,7 +30,6 @@ from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import used_templates
 from policygen.runs.attempt import Tuned
 from policygen.runs.config import Refinement, effective_config
-from policygen.runs.example import Example, ExampleScore, example_of
 from policygen.search.loop import new_search
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
@@ -75,11 +74,11 @@ def given() -> dict[str, Mapping[str, Any]]:
     """The variables of each shipped template, by its name."""
     found: dict[str, Mapping[str, Any]] = {}
     with watching() as of_table:
-        best = _search("table")
+        _search("table")
     with watching() as of_linear:
-        _search("linear", best)
+        _search("linear")
     with watching() as of_plants:
-        _search("linear", best, tune_in_plant=True)
+        _search("linear", tune_in_plant=True)
     with watching() as of_seats:
         _seats()
     found |= {"_plant": of_plants["improve_linear"], "_plant_language": of_plants["system"]}
@@ -104,15 +103,15 @@ def watching() -> Iterator[dict[str, Mapping[str, Any]]]:
         yield kept
 
 
-def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = False) -> Example | None:
-    """Ask for the prompts of a search, which may have tuned in a plant; return its best policy."""
+def _search(kind: str, *, tune_in_plant: bool = False) -> None:
+    """Ask for the prompts of a search, which may have tuned in a plant."""
     task = _task()
     options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "max_episodes": 200}
     options |= {"policy": kind, "normalise": kind == "linear", "shape": True}
     options["refine"] = "model" if tune_in_plant else "cma:60" if kind == "linear" else "coordinate:60"
     config = effective_config(task, TASK, options=options)
     untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
-    search = new_search(task, config, example)
+    search = new_search(task, config)
     provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
     list(attempts_of(search, untuned, provider))
     context = search.context(len(search.attempts), config)
@@ -124,12 +123,6 @@ def _search(kind: str, example: Example | None = None, *, tune_in_plant: bool = 
         )
     problems = (Problem(1, "there is no quantity `lean`", "angle"),)
     render_repair(render_prompt(context, config), "left = lean", problems, context, config)
-    policy, score = context.incumbent, context.reported_score
-    return (
-        example_of(policy, ExampleScore(score.mean, score.ci95, 8, exact=False, fresh=True))
-        if policy and score
-        else None
-    )
 
 
 def _seats() -> None:

@@ -358,7 +358,7 @@ show NAME; eval NAME; plot NAME; compare NAME; film NAME; report NAME; resume NA
 export NAME --to c; comment NAME hello; pause NAME; continue NAME; cache NAME; tasks NAME; tasks NAME.toml; run NAME
 prompt NAME; sweep NAME; drive NAME --llm manual; new NAME; templates show NAME; templates copy NAME
 templates diff NAME; mediate --llm manual --mediator NAME; run cartpole --out NAME; run cartpole --config NAME
-run cartpole --cache NAME --iterations 0; run cartpole --template NAME; run cartpole --example NAME
+run cartpole --cache NAME --iterations 0; run cartpole --template NAME
 run cartpole --llm replay:NAME; run cartpole --llm manual:NAME
 sweep cartpole --out NAME; sweep cartpole --template NAME; show POLICY -o NAME.png; film POLICY -o NAME.gif
 eval POLICY --task NAME; report POLICY -o NAME.html; export POLICY --to c -o NAME.c; simplify POLICY -o NAME.json

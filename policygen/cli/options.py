@@ -260,11 +260,6 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option(
         "--ablate", type=click.Choice(["nothing", "knowledge"]), help="Whether to withhold names, units and hints."
     ),
-    click.option(
-        "--example",
-        metavar="RUN|best.json",
-        help="Show the model a policy of another task; RUN may be `latest`. builtin ignores it.",
-    ),
     _switch("--memory", "Let builtin's equations use memory: a clock and integrals."),
     _switch("--shape", "Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q."),
     _switch(

@@ -142,7 +142,6 @@ def _start(
     loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
 ) -> tuple[Run, Sequence[Tracker | RunPage]]:
     """Begin a run, print its settings, and return it with the listeners that options ask for."""
-    from policygen.llm import reads_prompts
     from policygen.llm.cache import Cache
     from policygen.search.run import start
     from policygen.tasks.task import KIND_WORDS
@@ -162,9 +161,6 @@ def _start(
     if active_run.task.perturb:
         say(f"  perturbed in each episode: {', '.join(map(str, active_run.task.perturb))}")
     opt.say_own_templates(active_run.config)
-    unread = not reads_prompts(config.llm)
-    if (example := active_run.search.example) is not None:
-        say(f"  example: {KIND_WORDS[example.kind]} for {example.task}{f'; {config.llm} ignores it' * unread}")
     return active_run, listeners
 
 

@@ -61,7 +61,6 @@ class Show:
     facts: int = 6_000  # characters
     prose: int = 6_000
     about: int = 1  # 0 leaves out the descriptions of observations and actions, whose names remain
-    example: int = 60  # rows of its table, ten characters of prose for each; 0 leaves it out
     details: int = 8_000  # characters of each account of constants, of bins, of values that were not numbers
     comments: int = 2_000  # characters of each comment
     policy: int = 400_000  # characters of the best policy; beyond, its first and its last lines
@@ -72,7 +71,6 @@ _FULL = Show()
 _SHRINK = (
     ("visits", 4),
     ("history", 4),
-    ("example", 0),
     ("rows", 8),
     ("changes", 200),
     ("trace", 16),
@@ -158,7 +156,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         baseline = f"{context.baseline.name} scored {context.baseline.score}{unplayed}"
     return {
         "task": task_view(task),
-        "example": context.example,
         "kind": context.kind,
         "outputs": output_names(task),
         "grid": grid_view(grid),

@@ -178,9 +178,6 @@ class PromptSettings(_Settings):
     start: str | None = Field(
         None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
     )
-    example: _Source = Field(
-        None, description="a run, `latest` or a saved policy of another task to show; builtin ignores it"
-    )
     baseline: _Source = Field(
         None, description="what the best policy is compared with: a run, a policy, MODULE:NAME or ppo:model.zip"
     )
@@ -305,9 +302,6 @@ def effective_config(
 ) -> RunConfig:
     """Return the settings of a run; an earlier source has priority: options, `--set`, config file, suite, task.
 
-    If `ablate` withholds knowledge, an example that only the task file names is withheld too; an example that the user
-    names is shown in full.
-
     Args:
         base: settings of an earlier run, to start from instead of the task file's.
         suite: the settings of the suite that the task is run in.
@@ -322,21 +316,18 @@ def effective_config(
         _merge(merged, settings, source)
         origins.update(dict.fromkeys((one for one in SENSITIVE if one in settings), origin))
 
-    earlier_template, task_example = base.template if base is not None else None, None
+    earlier_template = base.template if base is not None else None
     if base is not None:
         merged = base.model_dump(exclude_none=True)
         origins = {one: base.origin(one) for one in SENSITIVE}
     else:
         where = f"{name}: " if name.endswith(".toml") else ""
         take(dict(task.run), f"{where}task {task.name}, [run]", f"the [run] table of {name}")
-        task_example = merged.pop("example", None)
     take(suite or {}, "the suite", "the [run] table of the suite")
     if file is not None:
         take(read_toml(file), file.name, str(file))
     take(dict(map(read_assignment, assignments)), "--set")
     take({key: value for key, value in (options or {}).items() if value is not None}, "the options")
-    if task_example is not None and merged.get("ablate") != "knowledge":
-        merged.setdefault("example", task_example)
     config = RunConfig(**merged)
     for setting, origin in origins.items():
         config = config.chosen_by(origin, setting)

@@ -42,7 +42,6 @@ from policygen.llm import prompt_folders, read_spec, specs_of
 from policygen.llm.transcript import Transcript
 from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
 from policygen.runs.config import RunConfig
-from policygen.runs.example import Example, example_from_record
 from policygen.runs.lock import RunLock
 from policygen.runs.records import (
     BASELINE,
@@ -104,7 +103,6 @@ class Logbook:
         out: Path,
         task: Task,
         config: RunConfig,
-        example: Example | None = None,
         *,
         name: str = "",
         baseline: Baseline | None = None,
@@ -127,8 +125,6 @@ class Logbook:
         logbook.lock()  # raises if another process has begun this run, whose files must stay
         try:
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
-            if example is not None:
-                logbook._write_json("example.json", "example", asdict(example))
             if baseline is not None:
                 logbook._write_json("baseline.json", "baseline", asdict(baseline))
             # Last, because a folder with settings is a run that can be resumed.
@@ -253,12 +249,6 @@ class Logbook:
     def task(self) -> Task:
         """Return the run's task, as it was when the run started."""
         return self._required("task.json", "task", task_from_record)
-
-    def example(self) -> Example | None:
-        """Return the worked example as it was when the run started; None if the settings name none."""
-        if not self.config().example:
-            return None
-        return self._required("example.json", "example", example_from_record)
 
     def baseline(self) -> Baseline | None:
         """Return the baseline with its score, as played when the run started; None if the settings name none."""

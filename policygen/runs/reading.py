@@ -11,12 +11,11 @@ from policygen import __version__
 from policygen.episodes.agents import is_agent, load_agent, refuse_model_without_algorithm
 from policygen.episodes.buffer import checked_trajectory
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import LogbookError, PolicyError, UsageError, reason_of
+from policygen.errors import PolicyError, UsageError, reason_of
 from policygen.files import find_run
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, best_of
-from policygen.runs.example import Example, ExampleScore, example_of
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -32,37 +31,6 @@ def best_policy(path: Path) -> Policy:
         if path.is_symlink() or not path.is_file():
             raise PolicyError(f"cannot read {path}: it is a link, a pipe or a device, not a plain file")
     return Policy.load(path)
-
-
-def read_example(path: Path) -> Example:
-    """Read the policy of a run folder or of a saved file as a worked example, with its score if it is of a run.
-
-    Raises:
-        PolicyError: there is no such policy.
-        LogbookError: the run is damaged.
-    """
-    try:
-        policy = best_policy(path)
-    except PolicyError as error:
-        raise PolicyError(f"there is no example to show: {error}") from None
-    folder = path if path.is_dir() else path.parent  # the best.json of a run has the run's score
-    is_run = path.is_dir() or (path.name == "best.json" and (folder / "config.toml").exists())
-    return example_of(policy, _score_of_run(folder) if is_run else None)
-
-
-def _score_of_run(folder: Path) -> ExampleScore | None:
-    """Return the score of a run's best policy: on fresh seeds if the run is finished, else on those of the search."""
-    logbook = Logbook(folder)
-    summary = logbook.summary()
-    if summary is not None:
-        if (final := summary.final) is None:
-            raise LogbookError(f"{folder / 'summary.json'} is damaged: it has no final score")
-        return ExampleScore(final.mean, final.ci95, final.episodes, final.exact, fresh=True)
-    best = best_attempt(folder) if (folder / "attempts.jsonl").exists() else None
-    score = best.score if best is not None else None
-    if score is None:
-        return None
-    return ExampleScore(score.mean, score.ci95, score.episodes, score.exact, fresh=False)
 
 
 def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None = None, trust: bool = False) -> Policy:

@@ -18,7 +18,6 @@ from policygen.policies.plant import Plant, known_plant
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.config import RunConfig
-from policygen.runs.example import Example
 from policygen.runs.records import Baseline
 from policygen.runs.tuning import TuningLimits, tuning_limits
 from policygen.tasks.task import PolicyKind, Task
@@ -41,7 +40,6 @@ class Search:
     task: Task
     buffer: ReplayBuffer
     mdp: FiniteMDP | None = None
-    example: Example | None = None  # a policy of another task, shown in prompts
     attempts: list[Attempt] = field(default_factory=list)
     # the digests of all policies that were proposed or tuned, each with the number of the first attempt that had it
     tried: dict[bytes, int] = field(default_factory=dict)
@@ -150,8 +148,7 @@ class Search:
                 number, self.task, config.policy, config, standing.episodes, steps=standing.env_steps, exact=exact
             ),
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
-            self.example,
-            config.memory,
+            memory=config.memory,
             baseline=self.baseline,
             same_as=self.same_as,
         )
@@ -184,7 +181,6 @@ class Context:
     buffer: ReplayBuffer
     tuning: TuningLimits | None = None  # budget and method of the numerical search that tunes the proposal
     definitions: tuple[Definition, ...] = ()
-    example: Example | None = None
     memory: bool = False  # whether `builtin` proposes policies with memory
     comments: tuple[str, ...] = ()  # the user's comments for the model
     baseline: Baseline | None = None

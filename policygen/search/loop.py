@@ -13,7 +13,6 @@ from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
-from policygen.runs.example import Example
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
@@ -25,10 +24,9 @@ from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
 
 
-def new_search(task: Task, config: RunConfig, example: Example | None = None) -> Search:
+def new_search(task: Task, config: RunConfig) -> Search:
     """Return an empty search for a run."""
-    buffer = ReplayBuffer(config.buffer_steps)
-    return Search(task, buffer, finite_mdp(task), example)
+    return Search(task, ReplayBuffer(config.buffer_steps), finite_mdp(task))
 
 
 def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner: EpisodeRunner) -> Iterator[Attempt]:

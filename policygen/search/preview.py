@@ -15,7 +15,6 @@ from policygen.llm.prices import cost
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config, step_timeout_of
-from policygen.runs.reading import read_example
 from policygen.runs.request_log import llm_options
 from policygen.runs.steering import Steering
 from policygen.runs.turns import choose_model
@@ -69,13 +68,11 @@ def preview(
                 f"{folder} was run with --ablate {loaded.config.ablate}, and its policies use those names; preview the "
                 "task itself to see another --ablate"
             )
-        if config.example != loaded.config.example:
-            search.example = read_example(find_run(config.example)) if config.example else None
     else:
         task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, {}))
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task, config = prepared(task, config)
-        search = new_search(task, config, read_example(find_run(config.example)) if config.example else None)
+        search = new_search(task, config)
         with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)

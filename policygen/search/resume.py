@@ -135,7 +135,7 @@ def _read(
     """Return the run as it was after these attempts."""
     task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
-    search, ledger = new_search(task, config, logbook.example()), Ledger(config)
+    search, ledger = new_search(task, config), Ledger(config)
     used: list[Exchange | FailedExchange] = []
     answers: list[Exchange | FailedExchange] = []
     for exchange in logbook.transcript.exchanges():

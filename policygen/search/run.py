@@ -22,7 +22,6 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, notify
 from policygen.runs.logbook import Logbook
-from policygen.runs.reading import read_example
 from policygen.runs.records import Summary, baseline_result, final_score
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Search
@@ -138,7 +137,6 @@ def start(
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
-        PolicyError: the example cannot be read.
         LogbookError: the folder cannot be written.
     """
     if config.llm == "replay:latest":  # `latest` changes with the next run
@@ -149,17 +147,12 @@ def start(
     proposer.check(task)
     check_replay(proposer, task, config)
     check_templates(config)
-    example = None
-    if config.example:
-        source = find_run(config.example)
-        example = read_example(source)
-        config = config.model_copy(update={"example": str(source)})
     if config.baseline == "latest":
         config = config.model_copy(update={"baseline": str(find_run("latest"))})
     baseline = play_baseline(task, config, trust=trust)
-    search = new_search(task, config, example)
+    search = new_search(task, config)
     search.baseline = baseline
-    logbook = Logbook.create(out, task, config, example, name=name, baseline=baseline)
+    logbook = Logbook.create(out, task, config, name=name, baseline=baseline)
     return Run(config, proposer, logbook, search, Ledger(config))
 
 

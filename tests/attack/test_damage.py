@@ -35,7 +35,7 @@ COMMANDS = ("show", "eval", "plot", "resume", "prompt")
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A finished run, an interrupted one with an example, and one of a linear policy."""
+    """Two finished runs, one of a linear policy, and an interrupted one."""
     out = tmp_path_factory.mktemp("runs")
     small: dict[str, Any] = {"iterations": 3, "episodes": 3, "warmup_episodes": 3, "final_episodes": 2, "jobs": 1}
     small["fragility"] = False
@@ -46,11 +46,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "exact": made("frozenlake", out, lakes, **small),
         "linear": made("cartpole", out, policy="linear", refine="cma:12", **small),
     }
-    example = policygen.run("cartpole", example=found["table"], out=out, **small).folder
-    found["unfinished"] = example
-    (example / "summary.json").unlink()
-    lines = (example / "attempts.jsonl").read_text().splitlines(keepends=True)
-    (example / "attempts.jsonl").write_text("".join(lines[:-1]))
+    found["unfinished"] = unfinished = policygen.run("cartpole", out=out, **small).folder
+    (unfinished / "summary.json").unlink()
+    lines = (unfinished / "attempts.jsonl").read_text().splitlines(keepends=True)
+    (unfinished / "attempts.jsonl").write_text("".join(lines[:-1]))
     for folder in found.values():
         settings = (folder / "config.toml").read_text()
         (folder / "config.toml").write_text(settings.replace('llm = "written:by-hand"', 'llm = "builtin"'))

@@ -29,7 +29,7 @@ def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     used = used_templates(["system", "improve_table", "repair"], {"kind": "table"})
     assert list(used)[:4] == ["system", "_language_table", "_shape", "improve_table"]
     assert set(used) == {
-        *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_example", "_best"),
+        *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_best"),
         *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_shape", "_objectives"),
         "_requirements",
     }

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_DOWN, LEANING, NO_POLICY, Written
+from support import LEANING, NO_POLICY, Written
 
 import policygen
-from policygen.errors import LogbookError, PolicyError, UsageError
-from policygen.runs.reading import best_policy, read_example, read_policy
+from policygen.errors import PolicyError, UsageError
+from policygen.runs.reading import best_policy, read_policy
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -52,25 +52,3 @@ def test_a_text_needs_its_task_and_all_its_problems_are_said() -> None:
     assert [line.split(":")[0].strip() for line in str(failure.value).splitlines()[1:]] == ["line 2", "line 3"]
     with pytest.raises(PolicyError, match="there is no such file or folder"):
         read_policy(Path("nowhere"))
-
-
-def test_an_example_is_worth_what_its_run_says() -> None:
-    result = policygen.run("cartpole", llm=Written([LEANING]), **QUICK)
-    worth = read_example(result.folder).worth
-    assert (worth.mean, worth.ci95, worth.fresh) == (result.final.mean, result.final.ci95, True)
-    for damage, fault in (
-        ("{}", "it has no final score"),
-        ("{ torn", "Expecting"),
-        ('{"final": 3}', "`final`"),
-    ):
-        (result.folder / "summary.json").write_text(damage)
-        with pytest.raises(LogbookError, match=rf"^[^\n]*summary\.json is damaged: {fault}"):
-            read_example(result.folder)
-    (result.folder / "summary.json").unlink()
-    searched = read_example(result.folder).worth
-    assert not searched.fresh
-
-
-def test_a_saved_file_outside_a_run_is_worth_nothing_known() -> None:
-    policygen.parse(ALWAYS_DOWN, "frozenlake").save(Path("best.json"))
-    assert read_example(Path("best.json")).worth is None

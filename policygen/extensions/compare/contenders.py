@@ -36,7 +36,7 @@ from policygen.tasks.trust import trusted
 
 BY = (
     *("llm", "template", "task", "policy", "refine", "ablate", "grid", "conversation", "normalise", "shape"),
-    *("example", "memory"),
+    "memory",
 )
 _OTHER_PROGRAM = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
 

@@ -58,7 +58,7 @@ def test_unfinished_runs_and_runs_without_a_policy_belong_to_their_group_and_hav
     [
         ({"ablate": "knowledge"}, "table policy, ablate knowledge"),
         ({"refine": "coordinate:300"}, "table policy, refine coordinate:300"),
-        ({"template": "mine", "example": "old/run"}, "table policy, template mine, example old/run"),
+        ({"template": "mine"}, "table policy, template mine"),
         ({"policy": "linear", "normalise": True}, "equations, normalise"),
         ({"grid": "fixed"}, "table policy, grid fixed"),
     ],
