@@ -143,7 +143,7 @@ def run(
     config = effective_config(loaded, loaded.name, options={**values, "llm": own.spec if own else llm})
     config = config.trusted() if trust else config
     replies = Cache(Path(cache)) if cache is not None else None  # an unusable folder fails before the run begins
-    active_run = start(loaded, config, Path(out), own, trust=trust)
+    active_run = start(loaded, config, Path(out), own)
     active_run.cache = replies
     return _carry_out(active_run, listeners, on_attempt)
 

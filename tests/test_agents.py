@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +93,8 @@ def test_compare_plays_policies_runs_and_agents_on_the_same_episodes(line: Line,
     few = ("--policy", "equations", "--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--jobs", 1)
     assert line("run", "mine.toml", *few, "--start", steady).code == 0
     folder = the_run(Path("results"))
+    against = line("eval", steady, "--task", "mine.toml", "--episodes", 12, "--against", "own_agents:lean").out
+    assert [text.split(": ")[0] for text in against.splitlines()[-2:]] == ["requirement rail", "own_agents:lean"]
     done = line("compare", "own_agents:lean", steady, folder, "--episodes", 12, "-o", "c.json", "-o", "c.tex")
     assert done.code == 0, done.err
     assert "on the same 12 episodes (--seed 0)" in done.out
@@ -127,58 +128,6 @@ def test_compare_refuses_in_a_sentence_what_it_cannot_play(
     refused = line("compare", *words)
     assert refused.code == 2
     assert said in refused.err
-
-
-FEW = ("--policy", "equations", "--episodes", 3, "--set", "final_episodes=12", "--jobs", 1)
-
-
-def test_a_baseline_is_played_once_and_shown_wherever_the_run_is(line: Line, steady: Path) -> None:
-    Path("only_here.py").write_text(OWN)
-    done = line("run", "cartpole", *FEW, "--iterations", 1, "--start", steady, "--baseline", "only_here:lean")
-    assert done.code == 0, done.err
-    folder = the_run(Path("results"))
-    stored = json.loads((folder / "summary.json").read_text())
-    baseline, final = stored["baseline"], stored["final"]
-    assert baseline["score"]["seeds"] == final["seeds"]
-    assert baseline["gain"] == pytest.approx(final["mean"] - sum(baseline["returns"]) / 12)
-    said = f"best policy against baseline only_here:lean: {baseline['difference']}"
-    assert said in done.out
-    assert baseline["difference"].endswith("paired on 12 episodes")
-    assert baseline["difference"] in line("compare", folder).out
-    assert line("report", folder, "--no-film", "-o", "page.html").code == 0
-    assert "best policy against the baseline" in Path("page.html").read_text()
-    # Prompts say its score in one line, also those of a resumed run.
-    told = f"The baseline only_here:lean scored {done.out.split('baseline: ')[1].splitlines()[0]}, which the search"
-    prompt = line("prompt", folder).out
-    assert prompt.count(told) == prompt.count("The baseline") == 1
-    # Resuming and reading import nothing: the module now fails where it is imported.
-    sys.modules.pop("only_here", None)
-    Path("only_here.py").write_text("raise RuntimeError('imported')")
-    again = line("resume", folder, "--iterations", 2)
-    assert again.code == 0, again.err
-    assert "best policy against baseline only_here:lean: " in again.out
-    kept = json.loads((folder / "baseline.json").read_text())
-    kept["score"]["seeds"][0] += 1
-    (folder / "baseline.json").write_text(json.dumps(kept))
-    refused = line("resume", folder, "--iterations", 3)
-    assert refused.code == 1
-    assert "its episodes are not those of the final score" in refused.err
-    (folder / "baseline.json").unlink()
-    refused = line("resume", folder, "--iterations", 3)
-    assert refused.code == 1
-    assert "baseline.json is missing" in refused.err
-
-
-def test_a_task_file_cannot_name_code_as_the_baseline(line: Line, steady: Path) -> None:
-    text = Path(str(find_resource("envs", "cartpole", ".toml"))).read_text()
-    Path("mine.toml").write_text(f'{text}\n[run]\nbaseline = "own_agents:lean"\n')
-    refused = line("run", "mine.toml", *FEW, "--iterations", 1)
-    assert refused.code == 2
-    assert "names the baseline own_agents:lean, whose code would run: name it yourself with --baseline" in refused.err
-    assert not Path("results").exists()
-    named = line("run", "cartpole", *FEW, "--baseline", "own_agents:bad")
-    assert named.code == 2
-    assert "the scored agent returned 'left', not an action of CartPole-v1" in named.err
 
 
 def test_any_attempt_of_a_run_is_shown_scored_and_filmed(line: Line, steady: Path) -> None:

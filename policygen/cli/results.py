@@ -139,6 +139,9 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
         say(f"against {text} ({its_score}): {difference(score, its_score)}")
     for one in score.violations:
         say(f"requirement {one}")
+    for text, its_score in compared.items():
+        for one in its_score.violations:
+            say(f"{text}: requirement {one}")
 
 
 @click.command()

@@ -65,7 +65,6 @@ _OPTIONS_OF_A_RUN = opt.all_of(
 @click.argument("task")
 @_OPTIONS_OF_A_RUN
 @opt.START
-@click.option("--baseline", metavar=opt.AGENT, help="Compare the best policy with this agent; prompts name its score.")
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
     loaded = _load(task, options)
@@ -148,7 +147,7 @@ def _start(
 
     cache, trust = options["cache"], options["trust"]
     listeners, answers = opt.listeners(options["track"], options["report"]), Cache(cache) if cache is not None else None
-    active_run = start(loaded, config.trusted() if trust else config, options["out"], provider, trust=trust)
+    active_run = start(loaded, config.trusted() if trust else config, options["out"], provider)
     active_run.cache = answers
     chosen, more = active_run.config, ""
     if (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes):
@@ -255,11 +254,6 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
         say(f"with {', '.join(summary.perturbed_by)}: {perturbed_score} ({without} without)")
     for one in final.violations:
         say(f"requirement {one}")
-    if summary.baseline is not None:
-        say(f"best policy against baseline {summary.baseline.name}: {summary.baseline.difference}")
-        say(f"baseline: {active_run.search.baseline.score}")
-        for one in summary.baseline.score.violations:
-            say(f"baseline, requirement {one}")
     say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")
     for line in idle_words(best):
         say(line)

@@ -149,11 +149,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     if context.attempts and context.attempts[0].number == 0:
         score = context.attempts[0].score
         random = {"score": str(score) if score else "", "mean": score.mean if score else None}
-    baseline = ""
-    if context.baseline is not None:
-        # The baseline played the episodes of the final score.
-        unplayed = "" if context.baseline.score.exact else ", which the search does not play"
-        baseline = f"{context.baseline.name} scored {context.baseline.score}{unplayed}"
     return {
         "task": task_view(task),
         "kind": context.kind,
@@ -195,7 +190,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "comments": list(context.comments),
         "requirements": requirement_views(context),
         "random": random,
-        "baseline": baseline,
         "visits": seen,
         "normalised": [
             {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions

@@ -90,13 +90,9 @@ _RESERVED_FIELDS = frozenset(
 )
 _MODEL_KEYS = {"model", "base_url"}
 
-# Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, name
-# a folder to write to, or name code to run. They take effect only if the user chose them or trusts the file.
-SENSITIVE = ("base_url", "llm", "extra_body", "baseline")
-
-
-# The library returns run folders as paths.
-_Source = Annotated[str | None, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)]
+# Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, or
+# name a folder to write to. They take effect only if the user chose them or trusts the file.
+SENSITIVE = ("base_url", "llm", "extra_body")
 
 
 class _Settings(BaseModel):
@@ -177,9 +173,6 @@ class PromptSettings(_Settings):
     )
     start: str | None = Field(
         None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
-    )
-    baseline: _Source = Field(
-        None, description="what the best policy is compared with: a run, a policy, MODULE:NAME or ppo:model.zip"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     normalise: bool = Field(

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,6 @@ import tomli_w
 from pydantic import ValidationError
 
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.episodes.score import episode_seeds
 from policygen.errors import LogbookError, PathError, PolicygenError, explain, reason_of
 from policygen.files import (
     append_line,
@@ -44,9 +42,7 @@ from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
 from policygen.runs.config import RunConfig
 from policygen.runs.lock import RunLock
 from policygen.runs.records import (
-    BASELINE,
     SUMMARY,
-    Baseline,
     Summary,
     TemplateTexts,
     attempt_from_record,
@@ -98,16 +94,8 @@ class Logbook:
     # --- writing
 
     @classmethod
-    def create(
-        cls,
-        out: Path,
-        task: Task,
-        config: RunConfig,
-        *,
-        name: str = "",
-        baseline: Baseline | None = None,
-    ) -> Logbook:
-        """Create a folder under `out` with the settings, the task, and other inputs of the run.
+    def create(cls, out: Path, task: Task, config: RunConfig, *, name: str = "") -> Logbook:
+        """Create a folder under `out` with the settings and the task of the run.
 
         Args:
             name: name of the folder, by default `<task>-<provider>-<time>-s<seed>`; a folder of this name may exist, if
@@ -125,8 +113,6 @@ class Logbook:
         logbook.lock()  # raises if another process has begun this run, whose files must stay
         try:
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
-            if baseline is not None:
-                logbook._write_json("baseline.json", "baseline", asdict(baseline))
             # Last, because a folder with settings is a run that can be resumed.
             logbook.write_settings(config)
         except BaseException:
@@ -248,18 +234,10 @@ class Logbook:
 
     def task(self) -> Task:
         """Return the run's task, as it was when the run started."""
-        return self._required("task.json", "task", task_from_record)
-
-    def baseline(self) -> Baseline | None:
-        """Return the baseline with its score, as played when the run started; None if the settings name none."""
-        config = self.config()
-        if not config.baseline:
-            return None
-        found = self._required("baseline.json", "baseline", BASELINE.validate_python)
-        score, seeds = found.score, episode_seeds(config.seed, "final", config.final_episodes)
-        if not score.exact and (score.seeds != seeds or len(score.returns) != len(seeds)):
-            raise damaged(self.folder / "baseline.json", "its episodes are not those of the final score", _RESTORE)
-        return found
+        task = self._optional("task.json", "task", task_from_record)
+        if task is None:
+            raise LogbookError(f"{self.folder / 'task.json'} is missing; {_RESTORE}")
+        return task
 
     def templates(self) -> tuple[TemplateTexts, ...]:
         """Return the versions of templates that the run has used, in order; empty if none were recorded."""
@@ -284,13 +262,6 @@ class Logbook:
         except _DAMAGE as error:
             names_the_file = isinstance(error, LogbookError) and str(path) in str(error)
             raise error if names_the_file else damaged(path, error, remedy) from None
-
-    def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
-        """Return the content of a JSON file that the run must have; see `_optional`."""
-        found = self._optional(name, kind, read)
-        if found is None:
-            raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")
-        return found
 
     def attempts(self) -> list[Attempt]:
         """Return all recorded attempts, in order."""

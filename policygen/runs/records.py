@@ -8,14 +8,14 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
 
 from policygen.episodes.requirements import Violations
-from policygen.episodes.score import Score, difference
+from policygen.episodes.score import Score
 from policygen.errors import PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
@@ -130,36 +130,6 @@ class FinalScore:
     violations: tuple[Violations, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The agent that the best policy of a run is compared with, and its score on the seeds of the final score."""
-
-    name: str
-    score: Score
-
-
-@dataclass(frozen=True, slots=True)
-class BaselineResult:
-    """A baseline as a summary stores it: its score, the return of each episode, and the difference in words."""
-
-    name: str
-    score: FinalScore
-    returns: tuple[_Number, ...] = ()
-    gain: _Number | None = None
-    difference: str = ""
-
-
-def baseline_result(baseline: Baseline, final: Score | None) -> BaselineResult:
-    """Return the baseline compared with the final score; without a final score, `gain` is None."""
-    name, its = baseline.name, baseline.score
-    result = BaselineResult(name, final_score(its), its.returns)
-    if final is None:
-        return result
-    found = difference(final, its)
-    paired = f", paired on {its.episodes} episodes" if its.episodes and final.episodes else ""
-    return replace(result, gain=found.gain, difference=f"{found}{paired}")
-
-
 def final_score(score: Score) -> FinalScore:
     """Return a score in the form that a summary stores."""
     return FinalScore(**{one.name: getattr(score, one.name) for one in fields(FinalScore)})
@@ -191,7 +161,6 @@ class Summary:
         search_score: the score by which the best policy was chosen.
         perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
             None if there are none.
-        baseline: the agent that the best policy is compared with; None without one.
         final: the final score.
         solved: whether the final score reaches the task's threshold; None if the task has none.
         optimum: the best known score of the task.
@@ -227,7 +196,6 @@ class Summary:
     final: FinalScore | None = None
     perturbed: FinalScore | None = None
     perturbed_by: tuple[str, ...] = ()
-    baseline: BaselineResult | None = None
     solved: bool | None = None
     optimum: float | None = None
     optimum_reached: bool | None = None
@@ -238,7 +206,7 @@ class Summary:
     finished: bool = True
 
 
-BASELINE, SUMMARY = TypeAdapter(Baseline), TypeAdapter(Summary)
+SUMMARY = TypeAdapter(Summary)
 
 
 def summary_to_record(summary: Summary) -> dict[str, Any]:

@@ -26,7 +26,6 @@ class Settings(TypedDict, total=False):
     conversation: Literal["fresh", "continued"] | None
     template: str | None
     start: str | Path | Policy | None
-    baseline: str | Path | None
     refine: str | None
     shape: bool | None
     normalise: bool | None

@@ -18,7 +18,6 @@ from policygen.policies.plant import Plant, known_plant
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.config import RunConfig
-from policygen.runs.records import Baseline
 from policygen.runs.tuning import TuningLimits, tuning_limits
 from policygen.tasks.task import PolicyKind, Task
 
@@ -52,7 +51,6 @@ class Search:
     validation: Score | None = None
     turns: list[Message] = field(default_factory=list)  # the requests and last replies of a continued conversation
     stopped: str = ""  # the reason why the loop ended
-    baseline: Baseline | None = None  # an agent with its score on the seeds of the final score; None without one
 
     @property
     def incumbent(self) -> Policy | None:
@@ -149,7 +147,6 @@ class Search:
             ),
             definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             memory=config.memory,
-            baseline=self.baseline,
             same_as=self.same_as,
         )
 
@@ -183,7 +180,6 @@ class Context:
     definitions: tuple[Definition, ...] = ()
     memory: bool = False  # whether `builtin` proposes policies with memory
     comments: tuple[str, ...] = ()  # the user's comments for the model
-    baseline: Baseline | None = None
     same_as: Mapping[int, int] = field(default_factory=dict)
 
     @property

@@ -159,7 +159,6 @@ def _read(
         spent = attempts[-1].standing
         ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
         _restore(search, logbook, config)
-    search.baseline = logbook.baseline()
     return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers))
 
 

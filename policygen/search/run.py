@@ -22,7 +22,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, notify
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary, baseline_result, final_score
+from policygen.runs.records import Summary, final_score
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
@@ -31,7 +31,7 @@ from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.origin import TemplateWatch, check_replay
 from policygen.search.prepare import prepared
-from policygen.search.runner import EpisodeRunner, play_baseline, play_final, play_perturbed, usual_perturbations
+from policygen.search.runner import EpisodeRunner, play_final, play_perturbed, usual_perturbations
 from policygen.tasks.task import Task
 
 
@@ -126,14 +126,11 @@ class Run:
         self.logbook.release()
 
 
-def start(
-    task: Task, config: RunConfig, out: Path, provider: Provider | None = None, *, name: str = "", trust: bool = False
-) -> Run:
+def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = None, *, name: str = "") -> Run:
     """Begin a new run in a new folder under `out`.
 
     Args:
         name: name of the folder; by default from task, provider, time and seed.
-        trust: whether the baseline may be a model whose file runs code.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
@@ -147,12 +144,8 @@ def start(
     proposer.check(task)
     check_replay(proposer, task, config)
     check_templates(config)
-    if config.baseline == "latest":
-        config = config.model_copy(update={"baseline": str(find_run("latest"))})
-    baseline = play_baseline(task, config, trust=trust)
     search = new_search(task, config)
-    search.baseline = baseline
-    logbook = Logbook.create(out, task, config, name=name, baseline=baseline)
+    logbook = Logbook.create(out, task, config, name=name)
     return Run(config, proposer, logbook, search, Ledger(config))
 
 
@@ -188,7 +181,6 @@ def summarise(run: Run, seconds: float) -> Summary:
         final=final_score(final) if final is not None else None,
         perturbed=final_score(run.perturbed) if run.perturbed is not None else None,
         perturbed_by=tuple(map(str, usual_perturbations(search.task, config))) if run.perturbed is not None else (),
-        baseline=baseline_result(search.baseline, final) if search.baseline is not None else None,
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,

@@ -11,22 +11,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.agents import is_agent, score_agent
 from policygen.episodes.exact import exact_score
-from policygen.episodes.players import Players, evaluate
+from policygen.episodes.players import Players
 from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
-from policygen.errors import BudgetExhausted, EnvironmentFault, UsageError
+from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress
-from policygen.runs.reading import read_agent
-from policygen.runs.records import Baseline
 from policygen.runs.state import Search
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning, rest_of_round
 from policygen.search.refine.tunable import Trials
@@ -339,27 +336,6 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
             return score_with_violations(perturbed, players.play(best, seeds), players.engine)
     except EnvironmentFault:  # the run's results do not depend on this score
         return None
-
-
-def play_baseline(task: Task, config: RunConfig, *, trust: bool) -> Baseline | None:
-    """Score the baseline that the settings name on the seeds of the final score, or exactly; None without one.
-
-    Raises:
-        UsageError: there is no such agent, or an untrusted file names one whose code would run.
-        PolicyError: it cannot be read, or fails.
-    """
-    if config.baseline is None:
-        return None
-    if is_agent(config.baseline) and (file := config.origin("baseline")) and not trust:
-        raise UsageError(
-            f"{file} names the baseline {config.baseline}, whose code would run: name it yourself with --baseline, or "
-            "add --trust if you trust the file"
-        )
-    agent = read_agent(config.baseline, task, trust=trust)
-    seeds = episode_seeds(config.seed, "final", config.final_episodes)
-    if isinstance(agent, Policy):
-        return Baseline(config.baseline, evaluate(agent, seeds, task=task))
-    return Baseline(config.baseline, score_agent(agent, task, seeds))
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:

@@ -270,7 +270,7 @@ def test_a_shorter_account_of_tuning_keeps_what_moved_most_and_what_matters_leas
     view = view_of(parse("let lead = angle + 0.3*spin\nleft = 0\nright = 2*lead", task, "linear").policy)  # type: ignore[arg-type]
     tuned = {"let lead": [(0.31, 0.3)], "right": [(1.0, 2.0)]}
     view |= {"refinement": "cma", "tuned": tuned, "spread": {"let lead": [2.0], "right": [70.0]}}
-    given = {"best": view, "baseline": "", "kind": "linear", "random": None, "others": [], "show": Show(details=20)}
+    given = {"best": view, "kind": "linear", "random": None, "others": [], "show": Show(details=20)}
     said = render_template("_best", given)
     assert "It moved, in order of appearance: right 1 to 2; 1 more moved less.\n" in said
     assert "(a\nlarge one hardly matters): right 70; the other 1 at most 2.\n" in said

@@ -124,16 +124,6 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     unfinished, empty = len(members) - len(finished), sum(result.score is None for result in results)
     notes = [f"{unfinished} unfinished runs are left out"] if unfinished else []
     notes += [f"{empty} runs found no policy and have no score"] if empty else []
-    baselines: dict[tuple[str, str, int], Result] = {}  # one for each task and seed, because all its runs share it
-    for member in finished:
-        if member.summary is not None and (baseline := member.summary.baseline) is not None:
-            key = task, label, seed = member.task.name, f"baseline {baseline.name}", member.config.seed
-            score = baseline.score
-            found = Result(task, label, score.mean, seed, exact=score.exact)
-            baselines[key] = replace(found, violations=score.violations)
-            if baseline.difference:
-                notes.append(f"{member.folder.name} against {label}: {baseline.difference}")
-    results += baselines.values()
     results += [_other_program_result(*one, results) for one in other_programs]
     if not results:
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")

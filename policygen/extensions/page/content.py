@@ -171,10 +171,6 @@ class RunContent(TaskContent):
             if summary.perturbed is not None:
                 rows[f"with {', '.join(summary.perturbed_by)}"] = _with_episodes(summary.perturbed)
             rows |= _requirement_rows(final)
-        if summary is not None and (baseline := summary.baseline) is not None:
-            rows[f"baseline {baseline.name}"] = _with_episodes(baseline.score)
-            rows["best policy against the baseline"] = baseline.difference
-            rows |= _requirement_rows(baseline.score, "baseline, ")
         if attempts and attempts[0].score is not None:
             rows["random actions"] = score_words(attempts[0].score)
         if best is not None and best.score is not None:
@@ -245,8 +241,8 @@ def _with_episodes(score: Score | FinalScore, which: str = "") -> str:
     return f"{number(score.mean)} ({'exact' if score.exact else basis})"
 
 
-def _requirement_rows(score: Score | FinalScore, whose: str = "") -> dict[str, str]:
-    return {f"{whose}requirement {one.name}": str(one).removeprefix(f"{one.name}: ") for one in score.violations}
+def _requirement_rows(score: Score | FinalScore) -> dict[str, str]:
+    return {f"requirement {one.name}": str(one).removeprefix(f"{one.name}: ") for one in score.violations}
 
 
 def _reference_rows(task: Task, score: Score | FinalScore | None) -> dict[str, str]:

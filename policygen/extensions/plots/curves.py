@@ -304,18 +304,10 @@ def count_axis(axes: Axes, x: str, last: float, most: int = 10) -> None:
 
 
 def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
-    """Draw lines for means over the runs of baselines and random actions, and for the scores that the task states."""
-    baselines: dict[str, list[float]] = {}
-    for run in runs:
-        if run.summary is not None and (baseline := run.summary.baseline) is not None:
-            baselines.setdefault(baseline.name, []).append(baseline.score.mean)
+    """Draw lines for the mean of random actions over the runs, and for the scores that the task states."""
     known = [score for run in runs if not math.isnan(score := run.curve["score"][0])]
-    task, dashes = runs[0].task, (0, (5, 1, 1, 1))
-    lines: list[tuple[str, float, str, Any, float]] = [
-        (f"baseline {textwrap.shorten(name, 40)}", fmean(scores), look(3 + i)["color"], dashes, 1.4)
-        for i, (name, scores) in enumerate(baselines.items())
-    ]
-    lines += [("random actions", fmean(known), GREY, ":", 1.6)] if known else []
+    task = runs[0].task
+    lines = [("random actions", fmean(known), GREY, ":", 1.6)] if known else []
     lines += [("solved", task.solved, GREY, "--", 1.4)] if task.solved is not None else []
     lines += [("known optimum", task.optimum.value, "black", "-.", 1.2)] if task.optimum is not None else []
     for name, level, color, linestyle, width in lines:

@@ -44,7 +44,7 @@ _NAMED_ANYWAY = {"task", "llm", "policy", "seed"}
 # Limits of episodes and steps do, because tuning gets shares of them.
 WITHOUT_EFFECT = {
     *("max_calls", "max_tokens", "max_usd", "price_in", "price_out"),
-    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility", "baseline"),
+    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility"),
 }
 
 

@@ -137,9 +137,8 @@ def begin(order: Order) -> Run:
         else:
             stated = any("extra_body" in text for text in order.settings)
             body = config.origin("extra_body") or (order.settings_from if stated else "")
-            config = config.chosen_by("the sweep", "baseline").chosen_by(order.llm_from, "llm")
-            config = config.chosen_by(body, "extra_body")
-        run = start(task, config, order.folder, name=cell.key, trust=order.trust)
+            config = config.chosen_by(order.llm_from, "llm").chosen_by(body, "extra_body")
+        run = start(task, config, order.folder, name=cell.key)
     try:
         run.cache = Cache(order.cache) if order.cache is not None else None
         if run.proposer.is_language_model:

@@ -152,7 +152,7 @@ def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: 
         ),
         (("openai:m", "ollama:m"), ("openai:m", "ollama:m")),
         (("openai:m, memory", "openai:m, memory, shape"), ("m", "m, shape")),
-        (("openai:a + gemini:b", "PPO", "baseline pid.txt"), ("a + b", "PPO", "baseline pid.txt")),
+        (("openai:a + gemini:b", "PPO"), ("a + b", "PPO")),
         (("refine none", "refine cma:60"), ("refine none", "refine cma:60")),
         (("openai:m",), ("m",)),
     ],
