@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from policygen import __version__
-from policygen.cli.experiments import compare, dataset, finetune, sweep
+from policygen.cli.experiments import compare, finetune, sweep
 from policygen.cli.options import code_of, fail, installed, say, unknown_option
-from policygen.cli.preparing import cache_command, doctor, new, prompt, tasks, templates
+from policygen.cli.preparing import doctor, new, prompt, tasks, templates
 from policygen.cli.results import (
     evaluate,
     export,
@@ -34,14 +34,14 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
     "Look at results": (show, evaluate, plot, plot_episode, compare, robust, film, report),
-    "Use a policy elsewhere": (export, simplify, dataset, finetune),
-    "Prepare": (new, tasks, prompt, doctor, cache_command, templates),
+    "Use a policy elsewhere": (export, simplify, finetune),
+    "Prepare": (new, tasks, prompt, doctor, templates),
 }
 # The extension that each command needs, if any.
 NEEDS = {
     **{name: name for name in ("compare", "film", "robust", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
-    **{"plot-episode": "film", "dataset": "training", "finetune": "training", "report": "page"},
+    **{"plot-episode": "film", "finetune": "training", "report": "page"},
 }
 
 

@@ -1,11 +1,10 @@
-"""Commands for many runs: `sweep` (and `resume` of one), `compare`, `dataset` and `finetune`."""
+"""Commands for many runs: `sweep` (and `resume` of one), `compare` and `finetune`."""
 
 # Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,7 @@ import click
 
 from policygen.cli import options as opt
 from policygen.cli.options import say
-from policygen.errors import PathError, UsageError, explain
-from policygen.files import json_line, write_atomically
+from policygen.errors import UsageError, explain
 
 if TYPE_CHECKING:
     from policygen.extensions.sweeps.executor import Executor
@@ -259,42 +257,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 
 
 @click.command()
-@click.argument("sources", metavar="RUN|SWEEP...", type=opt.RunPath(), nargs=-1, required=True)
-@click.option("-o", "--output", type=opt.PATH, required=True, help="A new file of JSON lines, such as data.jsonl.")
-@click.option("--form", type=click.Choice(["sft", "dpo", "grpo"]), required=True, help="Method that the rows are for.")
-@click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
-@click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
-@click.option("--comments", is_flag=True, help="Include requests made after the first comment of a user.")
-def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
-    """Write the requests of runs as a dataset for training a language model.
-
-    sft: prompts with replies that became the best policy, or with --top those with the highest scores. dpo: prompts
-    with a better and a worse reply: a repair and the malformed reply, or candidates of one round. grpo: prompts for
-    `policygen.reward`. Replies are ranked by their scores before tuning. With --test, all rows of some runs of each
-    task go to another file, NAME.test.jsonl.
-    """
-    from policygen.extensions.training.dataset import make_dataset
-
-    if options["top"] is not None and options["form"] != "sft":
-        raise UsageError("--top chooses replies for --form sft; leave it out")
-    made = make_dataset(sources, **options)
-    parts = {output: made.rows, output.with_name(f"{output.stem}.test{output.suffix}"): made.test}
-    for path, rows in parts.items():
-        if rows and (path.exists() or path.is_symlink()):
-            raise PathError(f"{path} exists and is not overwritten; remove it, or choose another -o")
-    for path, rows in parts.items():
-        if rows:
-            write_atomically(path, "".join(map(json_line, rows)))
-            counts = Counter(f"{row['task']} ({row['kind']})" for row in rows)
-            say(f"{path}: {len(rows)} rows: {', '.join(f'{count} {what}' for what, count in counts.items())}")
-    left_out = ", ".join(f"{count} {reason}" for reason, count in made.left_out.items() if count)
-    say(f"left out: {left_out or 'nothing'}")
-    if not made.rows:
-        raise PathError(f"there is no row for {output}; try --top 0.25, --form grpo, or longer runs")
-
-
-@click.command()
-@click.argument("sources", metavar="DATA|RUN|SWEEP...", nargs=-1, required=True, type=opt.PATH)
+@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=opt.RunPath())
 @click.option("--base", required=True, metavar="DIR_OR_NAME", help="Model to train, as in --llm local:DIR_OR_NAME.")
 @click.option("--method", type=click.Choice(["sft", "rft", "dpo", "grpo"]), default="sft", help="Kind of training.")
 @click.option("-o", "--output", required=True, type=opt.PATH, help="Folder for the trained model.")
@@ -311,34 +274,24 @@ def dataset(sources: tuple[Path, ...], output: Path, **options: Any) -> None:
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
 @click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
-@click.option("--track", type=opt.TRACKED, multiple=True, help="Also log the training to this tracker (an extra).")
-def finetune(sources: tuple[Path, ...], base: str, output: Path, track: tuple[str, ...], **stated: Any) -> None:
-    """Train a local language model on runs, or on datasets of `policygen dataset`.
+def finetune(runs: tuple[Path, ...], base: str, output: Path, **stated: Any) -> None:
+    """Train a local language model on the requests and replies of runs.
 
-    sft: on good replies. dpo: on pairs of a better and a worse reply. rft and grpo: on replies that the model samples
-    itself, scored in episodes; that needs a model that already writes readable replies, so begin with sft. The folder
-    gets the weights, and a card that compares replies before and after. Use it with --llm local:DIR. Needs
-    `policygen[finetune]`.
+    sft: on replies that became the best policy, or with --top those with the highest scores. dpo: on pairs of a better
+    and a worse reply. rft and grpo: on replies that the model samples itself, scored in episodes; that needs a model
+    that already writes readable replies, so begin with sft. The folder gets the weights, and a card that compares
+    replies before and after. Use it with --llm local:DIR. Needs `policygen[finetune]`.
     """
     from policygen.extensions.training.dataset import make_dataset
-    from policygen.extensions.training.finetune import FORMS, TrainingSettings, read_rows
+    from policygen.extensions.training.finetune import FORMS, TrainingSettings
     from policygen.extensions.training.finetune import finetune as train
 
     method, test, top = (stated.pop(name) for name in ("method", "test", "top"))
-    if files := [source for source in sources if source.is_file()]:
-        if len(files) < len(sources) or test or top:
-            raise UsageError("name either files of `policygen dataset`, without --test and --top, or runs and sweeps")
-        rows, held_out = [row for path in files for row in read_rows(path)], []
-    else:
-        made = make_dataset(sources, FORMS[method], top=top, test=test, comments=False)
-        rows, held_out = made.rows, made.test
-    opt.listeners(track)  # raises if one is not installed
+    rows, held_out = make_dataset(runs, FORMS[method], top=top, test=test)
     settings = TrainingSettings(method, **{name: value for name, value in stated.items() if value is not None})
     try:
-        result = train(rows, held_out, base, out=output, settings=settings, say=say, track=track)
+        result = train(rows, held_out, base, out=output, settings=settings, say=say)
     except KeyboardInterrupt:
-        saved = max(output.glob("checkpoints/*/checkpoint-*"), key=lambda path: path.stat().st_mtime, default=None)
-        state = f"{saved} holds the weights; repeat the command to continue from there" if saved else "Nothing is saved"
-        say(f"\nInterrupted. {state}.", err=True)
+        say("\nInterrupted. Nothing is saved.", err=True)
         raise SystemExit(130) from None
     say(f"{output}: use it with --llm local:{output}" + (f"; ended early: {result.ended}" if result.ended else ""))

@@ -206,7 +206,7 @@ CACHE = click.option(
     type=PATH,
     metavar="DIR",
     help="Store replies in DIR and reuse them (same model, settings, messages, seed, attempt); "
-    "no effect on builtin and replays.",
+    "no effect on builtin and replays. Delete DIR to clear it.",
 )
 TRACKED = click.Choice(["tensorboard", "wandb"])
 TRACK = click.option(

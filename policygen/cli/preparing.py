@@ -1,4 +1,4 @@
-"""Commands that prepare runs: `new`, `tasks`, `prompt`, `doctor`, `cache` and `templates`."""
+"""Commands that prepare runs: `new`, `tasks`, `prompt`, `doctor` and `templates`."""
 
 # Imports inside functions keep the start-up time short.
 
@@ -202,26 +202,6 @@ def _try_out(provider: Provider) -> None:
         say("the answer holds a policy")
     else:
         say(f"the answer holds no policy: {'it was cut off' if reply.truncated else parsed.problems[0]}")
-
-
-@click.command("cache")
-@click.argument("folder", metavar="DIR", type=opt.PATH)
-@click.option("--clear", is_flag=True, help="Remove the cache, even if it is damaged.")
-def cache_command(folder: Path, clear: bool) -> None:
-    """Describe the cache of replies in DIR (see `run --cache`), or clear it."""
-    from rich.filesize import decimal
-
-    from policygen.llm.cache import cache_content, clear_cache
-
-    if clear:
-        freed = clear_cache(folder)
-        say(f"cleared, {decimal(freed)} freed" if freed else f"there was nothing to clear in {folder}")
-        return
-    content = cache_content(folder)
-    number = sum(count for _, count, _ in content.replies)
-    say(f"{number} repl{'ies' if number != 1 else 'y'} in {content.path}, {decimal(content.size)}")
-    for spec, count, usd in content.replies:
-        say(f"  {spec}: {count}, {'cost unknown' if usd is None else f'${usd:.4f} when asked'}")
 
 
 # --- templates -------------------------------------------------------------------------------------------------------

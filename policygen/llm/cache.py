@@ -1,7 +1,7 @@
 """A cache of replies: a request that an earlier run with the same settings has sent is not sent again.
 
-The cache is an SQLite file of JSON values; reading an untrusted one runs no code. It holds replies, the specs of their
-models and digests of requests, but no keys and no messages.
+The cache is an SQLite file of JSON values; reading an untrusted one runs no code. It holds replies and digests of
+requests, but no keys and no messages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,9 +27,7 @@ from policygen.llm.transport import LONGEST_BODY
 from policygen.outgoing import redacted
 
 _FILE = "replies.sqlite"
-_TABLE = (
-    "CREATE TABLE replies (digest TEXT PRIMARY KEY, spec TEXT NOT NULL, usd REAL, reply TEXT NOT NULL) WITHOUT ROWID"
-)
+_TABLE = "CREATE TABLE replies (digest TEXT PRIMARY KEY, reply TEXT NOT NULL) WITHOUT ROWID"
 _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process's lock
 _MOST_USD = 1e9  # upper limit of a reply's cost
@@ -45,9 +42,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """The key of a request: its provider, the limit of its reply, and a digest of everything that affects the reply."""
+    """The key of a request: the limit of its reply, and a digest of everything that affects the reply."""
 
-    spec: str
     max_output_tokens: int
     digest: str
 
@@ -66,7 +62,7 @@ def cache_key(provider: Provider, options: LLMOptions, prompt: Prompt, seed: int
         "messages": [asdict(message) for message in prompt.messages],
     }
     text = redacted(json.dumps([_VERSION, request], sort_keys=True))
-    return CacheKey(provider.spec, options.max_output_tokens, hashlib.sha256(text.encode(errors="replace")).hexdigest())
+    return CacheKey(options.max_output_tokens, hashlib.sha256(text.encode(errors="replace")).hexdigest())
 
 
 class Cache:
@@ -88,7 +84,7 @@ class Cache:
         except _FAULTS as error:
             raise UsageError(
                 f"--cache {folder}: {self.path} cannot be used ({reason_of(error)}); "
-                f"reset it with: policygen cache {shlex.quote(str(folder))} --clear, or choose another folder"
+                "delete the folder, or choose another"
             ) from None
 
     def get(self, key: CacheKey) -> Reply | None:
@@ -97,11 +93,11 @@ class Cache:
 
     def put(self, key: CacheKey, reply: Reply) -> None:
         """Store a reply unless one is stored already."""
-        row = (key.digest, redacted(key.spec), reply.usd, json_line(asdict(reply)))
+        row = (key.digest, json_line(asdict(reply)))
 
         def work() -> None:
             with self._connection() as connection, connection:
-                connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", row)
+                connection.execute("INSERT OR IGNORE INTO replies VALUES (?, ?)", row)
 
         self._run_or_disable(work)
 
@@ -176,51 +172,3 @@ def _reply(text: object, tokens: int) -> Reply:
     if reply.usd is not None and not 0 <= reply.usd <= _MOST_USD:  # also true for NaN
         raise ValueError("its cost is impossible")
     return cut_to(replace(reply, seconds=0.0, cached=True), tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheContent:
-    """The content of a cache: its file, the size in bytes, and its replies by spec."""
-
-    path: Path
-    size: int
-    # spec, number of replies, and the USD paid for those of known price; None if no price is known
-    replies: tuple[tuple[str, int, float | None], ...]
-
-
-def cache_content(folder: Path) -> CacheContent:
-    """Read the content of the cache in a folder; raise UsageError if there is no cache, or it is damaged."""
-    if not (folder / _FILE).exists():
-        raise UsageError(
-            f"{folder} holds no cache (it has no {_FILE}); make one with: policygen run cartpole "
-            f"--llm openai:gpt-5-mini --cache {shlex.quote(str(folder))}"
-        )
-    cache = Cache(folder)
-    try:
-        with cache._connection() as connection:
-            rows = connection.execute(
-                "SELECT spec, count(*), sum(usd) FROM replies GROUP BY spec ORDER BY spec LIMIT 1000"
-            ).fetchall()
-        return CacheContent(cache.path, cache.path.stat().st_size, tuple((str(s), int(n), usd) for s, n, usd in rows))
-    except _FAULTS as error:
-        raise UsageError(
-            f"{cache.path} is damaged ({reason_of(error)}); reset it with: "
-            f"policygen cache {shlex.quote(str(folder))} --clear"
-        ) from None
-
-
-def clear_cache(folder: Path) -> int:
-    """Remove the cache in a folder, even if damaged, and no other file; return the bytes freed.
-
-    Raises UsageError if it cannot be removed.
-    """
-    freed = 0
-    for path in _files(folder):
-        try:
-            freed += path.lstat().st_size
-            path.unlink()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise UsageError(f"cannot remove {path}: {error.strerror}") from None
-    return freed

@@ -115,9 +115,9 @@ def shortened(text: str) -> str:
 
 
 def rows_of(method: str, tasks: Sequence[str], seed: int) -> list[Row]:
-    """Return the rows of `policygen dataset` for a method, with shortened replies."""
+    """Return the rows of a dataset for a method, with shortened replies."""
     folders = [folder for task in tasks for folder in searches(task, seed)]
-    rows = make_dataset(folders, FORMS[method], top=1.0 if method == "sft" else None, test=0, comments=False).rows
+    rows = make_dataset(folders, FORMS[method], top=1.0 if method == "sft" else None)[0]
     for row in rows:
         row["incumbent"] = ""  # the short prompt does not show it
         for name in {"completion", "chosen", "rejected"} & row.keys():

@@ -93,7 +93,7 @@ def test_every_command_that_is_printed_can_be_pasted(own: bool, typed: Line) -> 
 
 
 def test_examples_of_commands_can_be_pasted(typed: Line) -> None:
-    said = [typed(*words) for words in (("tasks",), ("doctor",), ("templates",), ("cache", "my cache"))]
+    said = [typed(*words) for words in (("tasks",), ("doctor",), ("templates",))]
     found = [words for one in said for words in printed(one.out + one.err)]
     assert [words[0] for words in found] == ["run", "doctor", "templates", "run"]
     for words in found[1:]:  # the first is a whole run

@@ -6,6 +6,7 @@ import multiprocessing
 import sqlite3
 import struct
 import warnings
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from support import ALWAYS_LEFT, LEANING, NO_POLICY, Written, attempts_of, outco
 import policygen
 from policygen.errors import UsageError
 from policygen.llm import LLMOptions
-from policygen.llm.cache import Cache, CacheKey, cache_content, cache_key, clear_cache
+from policygen.llm.cache import Cache, CacheKey, cache_key
 from policygen.llm.messages import Message, Prompt, Reply
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -36,6 +37,13 @@ def key(attempt: int = 1, seed: int = 0, repair: int = 0, **changed: Any) -> Cac
 
 ASKED = key()
 REPLY = Reply("| a |\u2028x", "m-2026", 10, 5, 0.25, 1.5, False, "hm", "stop")
+
+
+def replies_in(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "replies.sqlite")) as connection:
+        return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
+
+
 QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
 
 
@@ -46,9 +54,7 @@ def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
     assert Cache(cache.folder).get(ASKED) == replace(REPLY, seconds=0.0, cached=True)
     cache.put(ASKED, replace(REPLY, text="later"))  # the first one stays
     assert cache.get(ASKED).text == REPLY.text
-    held = cache_content(cache.folder)
-    assert held.replies == (("openai:m", 1, 0.25),)
-    assert held.size > 0
+    assert replies_in(cache.folder) == 1
 
 
 def test_another_request_is_another_request() -> None:
@@ -68,7 +74,7 @@ def test_replayed_replies_are_not_cached() -> None:
     (folder,) = Path("runs").iterdir()
     again = policygen.run("cartpole", llm=f"replay:{folder}", iterations=1, out="again", cache="answers", **QUICK)
     assert again.summary.cached == 0
-    assert cache_content(Path("answers")).replies == ()
+    assert replies_in(Path("answers")) == 0
 
 
 def run(server: ChatServer, out: str, **settings: object) -> policygen.RunResult:
@@ -173,7 +179,7 @@ def test_half_a_character_in_an_answer_turns_no_cache_off() -> None:
     assert transcript_of(first.folder)[0]["reply"]["text"].endswith("\ufffd half")
 
 
-def test_what_is_no_cache_is_a_sentence_before_anything_is_asked_and_can_be_cleared() -> None:
+def test_what_is_no_cache_is_a_sentence_before_anything_is_asked() -> None:
     folder = Path("answers")
     folder.mkdir()
     path = folder / "replies.sqlite"
@@ -189,19 +195,16 @@ def test_what_is_no_cache_is_a_sentence_before_anything_is_asked_and_can_be_clea
         lambda: path.write_bytes(Path("elsewhere.sqlite").read_bytes()),
     ):
         make()
-        with pytest.raises(UsageError, match=r"policygen cache answers --clear") as failure:
+        with pytest.raises(UsageError, match="delete the folder, or choose another") as failure:
             run(ChatServer(), "runs")
         assert "\n" not in str(failure.value)
         assert not Path("runs").exists()
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             path.rmdir()
         else:
-            clear_cache(folder)
-        assert not path.exists()
+            path.unlink()
     assert kept.read_text() == "mine"
     assert Path("elsewhere.sqlite").exists()
-    with pytest.raises(UsageError, match="holds no cache"):
-        cache_content(folder)
 
 
 def test_a_strangers_trigger_is_not_pulled() -> None:
@@ -224,11 +227,11 @@ def test_a_strangers_journal_deletes_no_file() -> None:
     end = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
     journal = Path("answers/replies.sqlite-journal")
     journal.write_bytes(head + end)
-    with pytest.raises(UsageError, match=r"names a file outside the cache.*--clear"):
+    with pytest.raises(UsageError, match="names a file outside the cache"):
         Cache(cache.folder)
     with pytest.warns(UserWarning, match="the run continues without it"):
         assert cache.get(ASKED) is None
-    clear_cache(cache.folder)
+    journal.unlink()
     assert victim.read_text() == "precious"
     journal.symlink_to(victim)
     with pytest.raises(UsageError, match="is a link, or not a plain file"):
@@ -289,4 +292,4 @@ def test_processes_share_it() -> None:
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    assert cache_content(Path("answers")).replies == (("openai:m", 20 + 4 * 10, 15.0),)
+    assert replies_in(Path("answers")) == 20 + 4 * 10

@@ -13,14 +13,9 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
-import shutil
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +25,7 @@ from policygen.errors import PathError, UsageError
 from policygen.extensions.local import load_chat_model
 from policygen.extensions.training.dataset import Form, Row
 from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward
-from policygen.files import json_line, make_folder, read_plain, write_atomically
+from policygen.files import json_line, write_atomically
 from policygen.runs.attempt import text_digest
 
 Method = Literal["sft", "rft", "dpo", "grpo"]
@@ -38,7 +33,12 @@ FORMS: dict[Method, Form] = {"sft": "sft", "rft": "grpo", "dpo": "dpo", "grpo": 
 LARGE = 50_000_000  # of a model with more parameters, only an adapter is trained
 _PROBED = 4  # `grpo` begins only if the replies to one of this many prompts differ in reward
 MOST_TESTED = 64  # replies that judge a model before and after training
-_STATE, _CARD, _CHECKPOINTS = "finetune.json", "README.md", "checkpoints"
+_WITHOUT_ROWS: dict[Method, str] = {
+    "sft": "if no reply became the best policy, try --top 0.25, or longer runs",
+    "dpo": "it needs two replies to the same prompt, or a malformed reply with its repair",
+    "rft": "it needs runs with replies, without --set grid=fixed",
+    "grpo": "it needs runs with replies, without --set grid=fixed",
+}
 _NOTHING_READABLE = "no reply can be read: train with --method sft first, on good replies"
 
 
@@ -85,22 +85,6 @@ class TrainingResult:
     ended: str = ""
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a dataset that `policygen dataset` wrote.
-
-    Raises:
-        UsageError: the file cannot be read, or a line is not a row.
-    """
-    try:
-        rows = [json.loads(line) for line in read_plain(path).decode().splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not a dataset of `policygen dataset`: {error}") from None
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not {"prompt", "task", "kind"} <= row.keys():
-            raise UsageError(f"{path}, line {number}: a row needs `prompt`, `task` and `kind`; use `policygen dataset`")
-    return rows
-
-
 def finetune(
     rows: Sequence[Row],
     test: Sequence[Row],
@@ -109,46 +93,40 @@ def finetune(
     out: Path,
     settings: TrainingSettings,
     say: Callable[[str], None],
-    track: Sequence[str] = (),
 ) -> TrainingResult:
     """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a card.
-
-    A training that was interrupted continues from its last checkpoint in `out`.
 
     Args:
         rows: rows of the form that the method takes (`FORMS`).
         test: rows whose prompts judge the model before and after; without any, those of `rows`, on other episodes.
         say: called with lines about the progress.
-        track: names of trackers that also get the figures: `tensorboard`, `wandb`; their packages must be installed.
 
     Raises:
         UsageError: the extra is not installed, the model or every row is unusable, or the replies
             leave nothing to learn from.
-        PathError: `out` exists and is not this training.
-        KeyboardInterrupt: SIGINT arrived; the step in progress was finished and saved before.
+        PathError: `out` exists and is not an empty folder.
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
         raise UsageError(f"finetune needs {', '.join(missing)}: pip install 'policygen[finetune]'")
     _refuse_mixed(rows)
-    digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
-    _claim(out, {"base": base, "rows": digest, **dataclasses.asdict(settings)})
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise PathError(f"{out} exists and is not overwritten; remove it, or choose another -o")
     began = time.perf_counter()
-    model = _Trainee(base, settings, out, track)
-    rows = model.rows_that_fit(rows, say)
-    judged = _prompts_to_judge(test or rows)
-    unseen = _reward(test or rows, settings, settings.seed + 1)  # scores on episodes that training does not use
+    model = _Trainee(base, settings, out)
+    fitting = model.rows_that_fit(rows, say)
+    judged = _prompts_to_judge(test or fitting)
+    unseen = _reward(test or fitting, settings, settings.seed + 1)  # scores on episodes that training does not use
     before = model.reply_scores(judged, unseen)
     say(f"before: {before}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, about names that TRL uses
-        ended = model.train_in_rounds(rows, say) if settings.method == "rft" else model.train(rows, say)
+        ended = model.train_in_rounds(fitting, say) if settings.method == "rft" else model.train(fitting, say)
     after = model.reply_scores(judged, unseen)
     say(f"after:  {after}")
     result = TrainingResult(before, after, time.perf_counter() - began, ended)
     model.save()
-    write_atomically(out / _CARD, _card(base, digest, len(rows), settings, result, held_out=bool(test)))
-    for left in (_CHECKPOINTS, _STATE):
-        shutil.rmtree(out / left) if (out / left).is_dir() else (out / left).unlink(missing_ok=True)
+    digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
+    write_atomically(out / "README.md", _card(base, digest, len(fitting), settings, result, held_out=bool(test)))
     return result
 
 
@@ -167,28 +145,14 @@ def _refuse_mixed(rows: Sequence[Row]) -> None:
         )
 
 
-def _claim(out: Path, state: dict[str, Any]) -> None:
-    """Create the folder of a training, or take over that of an interrupted one.
-
-    A folder with a checkpoint must be of the same training; the start of a training without a checkpoint is replaced.
-    """
-    path, saved = out / _STATE, any((out / _CHECKPOINTS).glob("*/checkpoint-*"))
-    if out.exists() and not path.is_file():
-        raise PathError(f"{out} exists and is not overwritten; remove it, or choose another -o")
-    if saved and json.loads(read_plain(path)) != state:
-        raise PathError(f"{out} holds an interrupted training with other rows or settings; choose another -o")
-    make_folder(out, "choose another -o")
-    write_atomically(path, json.dumps(state))
-
-
 class _Trainee:
     """A model in training: its tokenizer, its weights, and calls of TRL's trainers."""
 
-    def __init__(self, base: str, settings: TrainingSettings, out: Path, track: Sequence[str] = ()) -> None:
+    def __init__(self, base: str, settings: TrainingSettings, out: Path) -> None:
         import peft
         import torch
 
-        self.settings, self.out, self._track = settings, out, track
+        self.settings, self.out = settings, out
         self.tokenizer, self.model = load_chat_model(base)
         if hasattr(self.model, "merge_and_unload"):  # an adapter on its base becomes one model
             self.model = self.model.merge_and_unload()
@@ -208,7 +172,7 @@ class _Trainee:
         """Return the rows that fit into the model's context with a reply; raise UsageError if there is none."""
         method, limit = self.settings.method, f"longer than the model's context of {self.context} tokens"
         if not rows:
-            raise UsageError(f"no row can be used: the data have none for --method {method}; see policygen dataset -h")
+            raise UsageError(f"no row can be used: the runs have none for --method {method}; {_WITHOUT_ROWS[method]}")
         columns = {"sft": ("completion",), "dpo": ("chosen", "rejected")}.get(method, ())
         room = self.context - (0 if columns else self.settings.max_tokens)
 
@@ -230,9 +194,8 @@ class _Trainee:
         from transformers import PrinterCallback, TrainerCallback
 
         method, settings = self.settings.method, self.settings
-        place = self.out / _CHECKPOINTS / (name or method)
         common: dict[str, Any] = {
-            "output_dir": str(place),
+            "output_dir": str(self.out),
             "num_train_epochs": settings.epochs,
             "learning_rate": settings.learning_rate,
             "per_device_train_batch_size": settings.samples if method == "grpo" else settings.batch,
@@ -242,24 +205,18 @@ class _Trainee:
             **({"gradient_checkpointing": True} if self.large else {}),
             "logging_steps": 10,
             "logging_nan_inf_filter": False,  # otherwise a loss that is not finite would be hidden
-            "save_strategy": "steps",
-            "save_steps": 0.1,  # share of all steps
-            "save_total_limit": 1,
+            "save_strategy": "no",
+            "report_to": [],
             "disable_tqdm": True,
             "dataloader_pin_memory": self._cuda,
         }
         ended: list[str] = []
         lost: list[str] = []
-        interrupted = threading.Event()
 
         class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
-            """Reports the loss and the time left; ends a training that is interrupted or can no longer learn."""
+            """Reports the loss and the time left; ends a training that can no longer learn."""
 
             began = time.perf_counter()
-
-            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                if interrupted.is_set():
-                    control.should_save = control.should_training_stop = True
 
             def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
                 if "loss" not in (logs or {}):
@@ -278,15 +235,11 @@ class _Trainee:
                     )
                 control.should_training_stop |= bool(lost or ended)
 
-        with _reports_beside(self.out, place.name):
-            trainer = self._trainer(rows, common | {"report_to": list(self._track)}, Progress())
-            trainer.remove_callback(PrinterCallback)
-            trained = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
-            before = {name: one.detach().cpu().clone() for name, one in trained.items()}
-            for damaged in {*place.glob("checkpoint-*")} - {file.parent for file in place.glob("*/trainer_state.json")}:
-                shutil.rmtree(damaged)  # its writer was killed
-            with _interrupted_after_step(interrupted, say):
-                trainer.train(resume_from_checkpoint=any(place.glob("checkpoint-*")) or None)
+        trainer = self._trainer(rows, common, Progress())
+        trainer.remove_callback(PrinterCallback)
+        trained = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
+        before = {name: one.detach().cpu().clone() for name, one in trained.items()}
+        trainer.train()
         if lost:
             for name, one in trained.items():
                 one.data.copy_(before[name])
@@ -389,45 +342,6 @@ class _Trainee:
         """Save the weights, as safetensors, and the tokenizer."""
         self.model.save_pretrained(self.out, safe_serialization=True)
         self.tokenizer.save_pretrained(self.out)
-
-
-@contextmanager
-def _reports_beside(out: Path, part: str) -> Iterator[None]:
-    """Let trackers write into the folder `out`, TensorBoard for each `part` of a training; the user's variables win."""
-    stated = {"TENSORBOARD_LOGGING_DIR": str(out / "tensorboard" / part), "WANDB_DIR": str(out)}
-    stated |= {"WANDB_PROJECT": "policygen", "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
-    new = {name: value for name, value in stated.items() if name not in os.environ}
-    os.environ.update(new)
-    try:
-        yield
-    finally:
-        for name in new:
-            os.environ.pop(name, None)
-
-
-@contextmanager
-def _interrupted_after_step(arrived: threading.Event, say: Callable[[str], None]) -> Iterator[None]:
-    """Set `arrived` at the first SIGINT, and raise KeyboardInterrupt at the end of the context; a second acts at once.
-
-    A checkpoint that is being written is therefore completed. In other threads than the main one this does nothing,
-    because they get no signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def delay(*_: object) -> None:
-        arrived.set()
-        signal.signal(signal.SIGINT, before)
-        say("interrupted: this step is finished and saved first; interrupt again to stop at once")
-
-    before = signal.signal(signal.SIGINT, delay)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if arrived.is_set():
-            raise KeyboardInterrupt
 
 
 def _prompts_to_judge(rows: Sequence[Row]) -> list[Row]:

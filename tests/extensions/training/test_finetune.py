@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,7 @@ from tiny_model import make_tiny_model
 
 from policygen.cli import commands
 from policygen.errors import PathError, UsageError
-from policygen.extensions.local import load_chat_model
-from policygen.extensions.training.finetune import TrainingResult, TrainingSettings, finetune, read_rows
+from policygen.extensions.training.finetune import TrainingResult, TrainingSettings, finetune
 
 torch = pytest.importorskip("torch", reason="needs the extra `finetune`")
 for name in ("trl", "peft", "datasets"):
@@ -44,11 +40,11 @@ def rows(**columns: Any) -> list[dict[str, Any]]:
 
 
 def train(base: Path, out: Path, method: Any, data: Any = None, **stated: Any) -> TrainingResult:
-    """Train for a short time, by default on good replies; other arguments are settings, `say` and `track`."""
-    others = {name: stated.pop(name) for name in ("say", "track") if name in stated}
+    """Train for a short time, by default on good replies; other arguments are settings and `say`."""
+    say = stated.pop("say", print)
     settings = TrainingSettings(method, **{"max_tokens": 32, "episodes": 2, "batch": 16, **stated})
     data = rows(completion=GOOD) if data is None else data
-    return finetune(data, [], str(base), out=out, settings=settings, **{"say": print, **others})
+    return finetune(data, [], str(base), out=out, settings=settings, say=say)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +70,7 @@ def test_the_trained_model_plays_in_a_run_that_can_be_repeated_and_replayed(
 ) -> None:
     left = {path.name for path in taught.iterdir()}
     assert {"model.safetensors", "README.md"} <= left
-    assert not [one for one in left if one.endswith((".bin", ".pt")) or one in ("checkpoints", "finetune.json")]
+    assert not [one for one in left if one.endswith((".bin", ".pt")) or one.startswith("checkpoint")]
     (tmp_path / "templates").mkdir()
     for message, name in zip(QUESTION, ("system", "short"), strict=True):
         (tmp_path / "templates" / f"{name}.j2").write_text(message["content"])
@@ -121,15 +117,12 @@ def test_policy_gradients_end_when_all_replies_have_the_same_reward(taught: Path
 
 def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UsageError, match=r"no row can be used: the data have none for --method sft"):
+    with pytest.raises(UsageError, match=r"the runs have none for --method sft; if no reply became the best policy"):
         train(base, out, "sft", [])
-    with pytest.raises(UsageError, match=r"no row can be used"):  # nothing was saved, so other settings may begin there
+    with pytest.raises(UsageError, match=r"the runs have none for --method dpo"):  # nothing was saved there
         train(base, out, "dpo", [])
-    (saved := out / "checkpoints" / "dpo" / "checkpoint-1").mkdir(parents=True)
-    with pytest.raises(PathError, match="an interrupted training with other rows or settings"):
-        train(base, out, "sft", [])
-    saved.rmdir()
-    (out / "finetune.json").unlink()
+    out.mkdir(exist_ok=True)
+    (out / "mine").write_text("")
     with pytest.raises(PathError, match="exists and is not overwritten"):
         train(base, out, "sft")
     with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
@@ -159,48 +152,3 @@ def test_tables_and_equations_need_prompts_that_tell_them_apart(base: Path, tmp_
     assert not (tmp_path / "out").exists()
     data[0]["prompt"] = [{"role": "user", "content": "a table for cartpole"}]
     assert train(base, tmp_path / "out", "sft", data, epochs=1).ended == ""
-
-
-def test_an_interrupted_training_keeps_its_weights_and_continues(base: Path, tmp_path: Path) -> None:
-    data, out = tmp_path / "data.jsonl", tmp_path / "out"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows(completion=GOOD)))
-    command = [sys.executable, "-m", "policygen", "finetune", str(data), "--base", str(base), "-o", str(out)]
-    command += ["--epochs", "50", "--batch", "16", "--learning-rate", "5e-3", "--max-tokens", "32", "--episodes", "2"]
-    command += ["--track", "tensorboard"]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as process:
-        assert process.stdout is not None
-        said = next((line for line in process.stdout if line.startswith("step ")), "nothing")
-        assert said.startswith("step 10 of 200"), process.communicate()
-        process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, (rest, errors)
-    (saved,) = (out / "checkpoints" / "sft").glob("checkpoint-*")
-    assert f"Interrupted. {saved} holds the weights; repeat the command to continue from there." in errors
-    assert "Traceback" not in errors
-    load_chat_model(str(saved))
-    shutil.copytree(saved, saved.with_name("checkpoint-199"))
-    (saved.with_name("checkpoint-199") / "trainer_state.json").unlink()  # as of a process that was killed
-    done = subprocess.run(command, **pipes, timeout=240)
-    assert done.returncode == 0, done.stderr
-    steps = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("step ")]
-    number = int(saved.name.rpartition("-")[2])
-    assert steps == list(range(-(-number // 10) * 10 + 10 * (number % 10 == 0), 201, 10))
-    assert (out / "model.safetensors").exists()
-    assert b"train/loss" in b"".join(path.read_bytes() for path in (out / "tensorboard" / "sft").iterdir())
-
-
-def test_wandb_gets_the_figures_on_this_machine(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="needs the extra `wandb`")
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    train(base, tmp_path / "out", "sft", epochs=5, track=["wandb"])
-    (written,) = (tmp_path / "out" / "wandb").glob("offline-run-*/*.wandb")
-    assert b"train/loss" in written.read_bytes()
-
-
-def test_files_that_are_no_dataset_are_refused(tmp_path: Path) -> None:
-    path, row = tmp_path / "d.jsonl", "line 1: a row needs"
-    for content, words in (("[1]\n", row), ("{", "not a dataset"), ('{"prompt": []}\n', row)):
-        path.write_text(content)
-        with pytest.raises(UsageError, match=words):
-            read_rows(path)
