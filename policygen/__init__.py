@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers
     from policygen.extensions.film.film import Film as Film
     from policygen.extensions.film.film import animate as animate
     from policygen.extensions.film.frames import Look as Look
+    from policygen.extensions.plots.actions import plot_policy as plot_policy
     from policygen.extensions.plots.curves import plot_runs as plot_runs
-    from policygen.extensions.plots.policy_figures import plot_policy as plot_policy
     from policygen.extensions.training.dataset import make_dataset as make_dataset
     from policygen.extensions.training.reward import reward as reward
     from policygen.policies.linear import LinearPolicy as LinearPolicy
@@ -52,8 +52,8 @@ _PUBLIC = {
     "errors": "PolicygenError",
     "extensions.film.film": "Film animate",
     "extensions.film.frames": "Look",
+    "extensions.plots.actions": "plot_policy",
     "extensions.plots.curves": "plot_runs",
-    "extensions.plots.policy_figures": "plot_policy",
     "extensions.training.dataset": "make_dataset",
     "extensions.training.reward": "reward",
     "policies.linear": "LinearPolicy",

@@ -107,8 +107,7 @@ MISTAKES = [
     ("eval nope.txt --task cartpole", "cannot read nope.txt"),
     ("eval bytes.txt --task cartpole", "cannot read"),
     ("eval policy.txt --episodes 1", "--episodes"),
-    ("plot", "Missing argument 'RUN|SWEEP...'"),
-    ("plot nowhere --table runs.xlsx", "cannot write runs.xlsx: end the name in .md, .csv, .tex, .html"),
+    ("plot", "Missing argument 'RUN|SWEEP|best.json|POLICY.txt...'"),
     ("plot nowhere --x mood", "'mood' is not one of"),
     ("doctor --llm gemini:x", "gemini needs an API key"),
 ]
@@ -246,8 +245,7 @@ def test_plot_draws_runs_into_the_file_it_names_and_leaves_out_what_is_no_run(la
 @pytest.mark.usefixtures("swept_in_this_process")
 def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
     assert line("sweep", "frozenlake", "--seeds", 2, "--iterations", 1, "--out", "two").code == 0
-    assert line("plot", "two", "--table", "runs.csv").out.splitlines() == ["learning_curves.png", "runs.csv"]
-    assert "mean of 2 runs" in Path("runs.csv").read_text()
+    assert line("plot", "two").out.splitlines() == ["learning_curves.png"]
     shutil.rmtree(next(Path("two").glob("*-s0")))
     shutil.rmtree(next(Path("two").glob("*-s1")))
     assert sentences(line("plot", "two").err) == ["Error: there is no run in two yet, so there is nothing to plot"]
@@ -362,7 +360,7 @@ run cartpole --cache NAME --iterations 0; run cartpole --template NAME
 run cartpole --llm replay:NAME; run cartpole --llm manual:NAME
 sweep cartpole --out NAME; sweep cartpole --template NAME; show POLICY -o NAME.png; film POLICY -o NAME.gif
 eval POLICY --task NAME; report POLICY -o NAME.html; export POLICY --to c -o NAME.c; simplify POLICY -o NAME.json
-plot POLICY -o NAME.png; plot POLICY --table NAME.csv; compare POLICY -o NAME.md; new CartPole-v1 -o NAME.toml
+plot POLICY -o NAME.png; compare POLICY -o NAME.md; new CartPole-v1 -o NAME.toml
 compare PPO:cartpole=NAME; drive cartpole --out NAME; doctor --llm replay:NAME
 """
 

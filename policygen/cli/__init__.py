@@ -18,7 +18,6 @@ from policygen.cli.results import (
     export,
     film,
     plot,
-    plot_episode,
     report,
     robust,
     show,
@@ -33,7 +32,7 @@ from policygen.portable import escape_unprintable
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
-    "Look at results": (show, evaluate, plot, plot_episode, compare, robust, film, report),
+    "Look at results": (show, evaluate, plot, compare, robust, film, report),
     "Use a policy elsewhere": (export, simplify, finetune),
     "Prepare": (new, tasks, prompt, doctor, templates),
 }
@@ -41,7 +40,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 NEEDS = {
     **{name: name for name in ("compare", "film", "robust", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
-    **{"plot-episode": "film", "finetune": "training", "report": "page"},
+    **{"finetune": "training", "report": "page"},
 }
 
 

@@ -21,49 +21,22 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=opt.PATH, help="Also draw the policy into a PNG, SVG or PDF.")
+@click.option("-o", "--output", type=opt.PATH, help="Also draw its actions into a PNG, SVG or PDF.")
 @opt.READ_POLICY
 def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
-    """Print a policy as text and as a map; for a run, also its plant and its steps. RUN may be `latest`."""
+    """Print a policy as text; for a run, also its plant and its steps. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
-    if opt.installed("plots"):
-        from policygen.extensions.plots.maps import policy_map
-
-        drawn = policy_map(policy)
-        say(f"\n{drawn}" if drawn else "\n(no map: too many dimensions or cells to draw as text)")
-        _show_gains(policy)
     if (source / "attempts.jsonl").exists():
         _show_run(source, attempt)
     if output is not None:
-        from policygen.extensions.plots.played import missing_parts
-        from policygen.extensions.plots.policy_figures import plot_policy
+        from policygen.extensions.plots.actions import plot_policy
 
         say(f"\npicture: {plot_policy(policy, output)}")
-        if lack := missing_parts(policy, "the picture"):
-            say(f"Warning: {lack}", err=True)
-
-
-def _show_gains(policy: Policy) -> None:
-    """Print the gains of a policy of equations over a few episodes."""
-    from policygen.extensions.plots.gains import gains_text
-    from policygen.extensions.plots.played import EPISODES, play_episodes
-    from policygen.policies.linear import LinearPolicy
-
-    if isinstance(policy, LinearPolicy):
-        episodes, why = play_episodes(policy)
-        if why:
-            say(f"\n(no gains: {why})")
-        else:
-            about = (
-                f"# gains: median slope of each output along a quantity over {EPISODES} episodes, and the quantity's "
-                "share of the output's variation"
-            )
-            say(f"\n{about}\n{gains_text(policy, episodes)}")
 
 
 def _show_run(run: Path, number: int | None) -> None:
@@ -194,27 +167,74 @@ def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool,
 
 
 @click.command()
-@click.argument("runs", metavar="RUN|SWEEP...", nargs=-1, required=True, type=opt.RunPath())
-@click.option("-o", "--output", type=opt.PATH, default=Path("learning_curves.png"), help="File (learning_curves.png).")
+@click.argument("sources", metavar="RUN|SWEEP|best.json|POLICY.txt...", nargs=-1, required=True, type=opt.RunPath())
+@click.option("-o", "--output", type=opt.PATH, help="A PNG, SVG or PDF (default: learning_curves.png or episode.png).")
 @click.option(
     "--x",
-    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd", "wall_seconds"]),
-    default="attempt",
-    help="Horizontal axis (default: attempt); `wall_seconds` is an earlier name of `seconds`.",
+    type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd"]),
+    help="Horizontal axis of curves (default: attempt).",
 )
-def plot(runs: tuple[Path, ...], output: Path, x: str) -> None:
-    """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals."""
+@click.option("--episode", is_flag=True, help="Draw the signals of the best, the median and the worst episode instead.")
+@click.option("--episodes", type=click.IntRange(1), help="With --episode: episodes to choose from (default 20).")
+@click.option("--seed", type=click.IntRange(0), help="With --episode: determines them, as for `eval` (default 0).")
+@opt.ATTEMPT
+@opt.TASK_OF_TEXT
+@opt.TRUST
+def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episode: bool, **which: Any) -> None:
+    """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals; or the signals of episodes.
+
+    With --episode it draws observations and actions of one policy over time, with the limits of requirements. Signals
+    with the same unit share a panel, so that a step response shows the set point beside the controlled value. If a
+    requirement is violated, the episode furthest from meeting it is drawn, too.
+    """
     from policygen.extensions.plots import curves, groups
     from policygen.extensions.sweeps.plan import is_sweep
 
+    stated = [name for name, value in which.items() if value not in (None, False)]
+    if episode:
+        if len(sources) > 1 or x is not None:
+            raise UsageError("--episode draws episodes of one policy: name one source, and leave out --x")
+        _plot_episodes(sources[0], output or Path("episode.png"), **which)
+        return
+    if stated:
+        raise UsageError(f"--{stated[0].removesuffix('_name')} is for episodes: add --episode, or leave it out")
     # `results/*` may include other files; a single path must be a run.
-    folders = [path for path in runs if (path / "config.toml").is_file() or is_sweep(path)]
-    for other in [path for path in runs if path not in folders] if folders else ():
+    folders = [path for path in sources if (path / "config.toml").is_file() or is_sweep(path)]
+    for other in [path for path in sources if path not in folders] if folders else ():
         say(f"Warning: {other} is not a run folder and is left out", err=True)
-    runs = tuple(folders) or runs
+    runs = tuple(folders) or sources
     for folder in groups.repeated_runs(runs):
         say(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
-    say(curves.plot_runs(runs, output, x=x))
+    say(curves.plot_runs(runs, output or Path("learning_curves.png"), x=x or "attempt"))
+
+
+def _plot_episodes(
+    source: Path,
+    output: Path,
+    *,
+    episodes: int | None,
+    seed: int | None,
+    attempt: int | None,
+    task_name: str | None,
+    trust: bool,
+) -> None:
+    from policygen.episodes.requirements import Requirements
+    from policygen.extensions.plots.style import check_suffix, save
+    from policygen.extensions.plots.traces import EPISODES, best_median_worst, scored_episodes, traces_figure
+    from policygen.runs.reading import read_policy
+
+    check_suffix(output)
+    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
+    played = scored_episodes(policy, episodes or EPISODES, seed or 0)
+    shown = best_median_worst(played)
+    violated = Requirements(policy.task).count(played) if policy.task.requirements else ()
+    if furthest := next((one for one in violated if one.violated), None):
+        shown |= {f"furthest from {furthest.name}": one for one in played if one.seed == furthest.seed}
+    say(save(traces_figure(policy.task, shown), output))
+    for title, one in shown.items():
+        say(f"{title}: return {one.episode_return:.6g}, {one.length} steps, seed {one.seed}")
+    for requirement in violated:
+        say(f"requirement {requirement}")
 
 
 @click.command()
@@ -268,38 +288,6 @@ def film(source: Path, output: Path | None, *, window: bool, worst: str | None, 
         say(f"{what}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}; {said}")
     if not window:
         say(path)
-
-
-@click.command("plot-episode")
-@click.option("-o", "--output", type=opt.PATH, default=Path("episode.png"), help="File (default: episode.png).")
-@click.option("--episodes", type=click.IntRange(1), default=20, help="Episodes to choose from (default 20).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
-@opt.READ_POLICY
-def plot_episode(source: Path, output: Path, **which: Any) -> None:
-    """Plot observations and actions over the best, median and worst episode, with the limits of requirements.
-
-    Signals with the same unit share a panel, so that a step response shows the setpoint beside the controlled value.
-    If a requirement is violated, the episode furthest from meeting it is drawn, too.
-    """
-    from policygen.episodes.requirements import Requirements
-    from policygen.extensions.film.film import takes
-    from policygen.extensions.plots.signals import best_median_worst, signals_figure
-    from policygen.extensions.plots.style import check_suffix, save
-    from policygen.runs.reading import read_policy
-
-    check_suffix(output)
-    task_name, attempt, trust = (which.pop(name) for name in ("task_name", "attempt", "trust"))
-    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
-    episodes = [take.episode for take in takes(policy, **which)]
-    shown = best_median_worst(episodes)
-    violated = Requirements(policy.task).count(episodes) if policy.task.requirements else ()
-    if furthest := next((one for one in violated if one.violated), None):
-        shown += [(f"furthest from {furthest.name}", one) for one in episodes if one.seed == furthest.seed]
-    say(save(signals_figure(policy.task, shown), output))
-    for title, episode in shown:
-        say(f"{title}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}")
-    for one in violated:
-        say(f"requirement {one}")
 
 
 @click.command()

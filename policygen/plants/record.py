@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError
-from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, hidden_starts, in_usual_changes, predictions
+from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, in_usual_changes, predictions
 from policygen.plants.transitions import Transitions
 from policygen.policies.cells import action_words
 from policygen.policies.parts import Parts
-from policygen.policies.plant import NEXT, NOISE, START, Column, Equations
+from policygen.policies.plant import NEXT, NOISE, START, Equations
 from policygen.policies.read_equations import read_plant
 from policygen.quantities.text import format_number, to_digits
 from policygen.tasks.task import Task
@@ -116,24 +115,6 @@ def equations_of(record: PlantRecord, task: Task) -> Equations:
     if plant is None or parts.problems:
         raise PolicyError(f"damaged plant: {'; '.join(map(str, parts.problems)) or 'it has no lines'}")
     return Equations(task, plant)
-
-
-def predicted(equations: Equations, episode: Trajectory) -> Column:
-    """Return the observations that the equations predict from the start of an episode and its actions, without noise.
-
-    The first of the steps + 1 rows is the observed start. Hidden states start with the values that fit the episode
-    best. Values are NaN or infinite where the equations are.
-    """
-    observed = list(episode.observations[:1].astype(np.float64).T)
-    hidden = hidden_starts(equations, Transitions.of(equations.task, [episode]))
-    memory = equations.memory(hidden, 1)
-    decided = equations.decided(episode.actions)
-    rows = [episode.observations[0].astype(np.float64)]
-    for step in range(episode.length):
-        parts = [column[step : step + 1] for column in decided]
-        observed, memory = equations.step(observed, memory, parts, equations.values)
-        rows.append(np.array([float(np.ravel(value)[0]) for value in observed]))
-    return np.stack(rows)
 
 
 def lines_with_units(text: str, task: Task) -> list[str]:

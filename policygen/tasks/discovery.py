@@ -8,6 +8,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -142,6 +143,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
             *simulator_facts(env, action_names, observed, arguments, step_timeout),
         ),
         solved=env.spec.reward_threshold if env.spec else None,
+        step_seconds=seconds_per_step(env),
         unseeded=unseeded,
         run=(("policy", "linear" if continuous else "table"),),
         assumed=tuple(assumed),
@@ -324,3 +326,12 @@ def _warm_up(
             )
             break
     return np.asarray(kept)
+
+
+def seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
+    """Return the length of a step in seconds, from the attribute `dt` or `tau` of the environment; None without one."""
+    for name in ("dt", "tau"):
+        with suppress(Exception):  # the environment's own code
+            if 0 < (seconds := float(getattr(env.unwrapped, name))) < float("inf"):
+                return seconds
+    return None

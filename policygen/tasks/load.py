@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from policygen.files import find_resource, list_resources, read_toml
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
 from policygen.quantities.text import is_name
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
-from policygen.tasks.discovery import task_from_gym
+from policygen.tasks.discovery import seconds_per_step, task_from_gym
 from policygen.tasks.environments import make
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, close
@@ -202,6 +201,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         discount=stated.discount,
         solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
         optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
+        step_seconds=stated.step_seconds or seconds_per_step(env),
         run=tuple(stated.run.items()),
         inputs=tuple(stated.inputs),
         grid=_stated_grid(stated.grid, known),
@@ -210,7 +210,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         unseeded=unseeded,
     )
     _ = task.parsed_features  # a mistake in a feature is reported now
-    return replace(task, requirements=_stated_requirements(stated, task, env)) if stated.requirements else task
+    return replace(task, requirements=_stated_requirements(stated, task)) if stated.requirements else task
 
 
 def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
@@ -221,7 +221,7 @@ def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what:
     return [replace(one, **entry.model_dump()) for one, entry in zip(found, entries, strict=True)]
 
 
-def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) -> tuple[Requirement, ...]:
+def _stated_requirements(stated: _TaskFile, task: Task) -> tuple[Requirement, ...]:
     """Return the requirements of a file; each is parsed once, so that a mistake is reported now."""
     read: dict[str, Requirement] = {}
     decisions = [name for name in decision_names(task) if name not in task.quantity_names]
@@ -230,7 +230,7 @@ def _stated_requirements(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) 
         _refuse_if(name in read, f"two requirements are called `{name}`; give each a name of its own")
         not_one_condition = bool(entry.always) == bool(entry.at_end)
         _refuse_if(not_one_condition, f"requirement `{name}` needs one condition: `always` or `finally`")
-        steps = steps_of(entry.within, stated.step_seconds or _seconds_per_step(env)) if entry.within else None
+        steps = steps_of(entry.within, task.step_seconds) if entry.within else None
         read[name] = Requirement(**{**entry.model_dump(), "within": steps})
         parsed(read[name], [*task.quantity_names, *decisions], task.text_names)
     return tuple(read.values())
@@ -247,15 +247,6 @@ def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any]) -> tuple[Pe
     # The constructor refuses perturbations that do not fit the environment.
     PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}))
     return tuple(found)
-
-
-def _seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
-    """Return the length of a step in seconds, from the attribute `dt` or `tau` of the environment; None without one."""
-    for name in ("dt", "tau"):
-        with suppress(Exception):  # the environment's own code
-            if 0 < (seconds := float(getattr(env.unwrapped, name))) < float("inf"):
-                return seconds
-    return None
 
 
 def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) -> Grid | None:

@@ -28,7 +28,9 @@ from policygen.tasks.spaces import (
 from policygen.tasks.task import Optimum, Task
 
 # A record has these keys only if their value is not empty.
-_IF_STATED = ("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout")
+_IF_STATED = {
+    *("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout", "step_seconds")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class _TaskRecord:
     discount: float
     solved: float | None
     optimum: tuple[float, str] | None
+    step_seconds: float | None = None
     observations: tuple[tuple[str, str, str, float | None, float | None, bool], ...]
     texts: tuple[ObservedText, ...] = ()
     actuators: tuple[_ActuatorRecord, ...]

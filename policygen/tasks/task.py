@@ -62,6 +62,7 @@ class Task:
         action_layout: structure of the environment's actions; None if an action is an array with one number per
             actuator, or the number itself for a single choice.
         solved: the mean return from which the task counts as solved.
+        step_seconds: the length of a step in seconds, if known.
         run: default settings of a run of this task.
         assumed: guesses, one sentence each; a run prints them.
         untrusted: the file that the task is from, if the user does not trust it (see `policygen.tasks.trust`).
@@ -92,6 +93,7 @@ class Task:
     action_layout: ActionLayout | None = None
     discount: float = 0.99
     solved: float | None = None
+    step_seconds: float | None = field(default=None, compare=False)
     optimum: Optimum | None = None
     run: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)

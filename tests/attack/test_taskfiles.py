@@ -96,8 +96,9 @@ def test_a_name_that_is_a_formula_is_shown_as_it_is(line: Line) -> None:
     assert summary_of(folder)["task"] == name
     assert (folder / "learning_curve.png").exists()
     assert line("show", folder, "-o", "policy.svg").code == 0
+    assert line("plot", folder, "-o", "curves.svg").code == 0
     for table in ("table.csv", "table.tex", "table.html"):
-        assert line("plot", folder, "-o", "curves.svg", "--table", table).code == 0
+        assert line("compare", folder, "-o", table).code == 0
     assert "'=1+" in Path("table.csv").read_text()
     table = Path("table.tex").read_text()
     assert "\\textbackslash{}input" in table

@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plots.maps import weight_rows
 from policygen.extensions.plots.style import Numbers
 from policygen.policies.cells import bins_text
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import format_number
+from policygen.quantities.text import format_number, to_text
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import output_slices
 
@@ -122,7 +121,7 @@ def _terms(
     policy: LinearPolicy, episode: Trajectory, quantities: Sequence[npt.NDArray[Any]], steps: Sequence[int]
 ) -> list[Decision]:
     """Explain one actuator by the amounts of its terms, or each of several actuators by its two largest terms."""
-    names, weights = weight_rows(policy)
+    names, weights = [*map(to_text, policy.terms), "constant"], np.vstack([policy.weights, policy.bias])
     values = np.vstack([policy.term_columns(quantities), np.ones(episode.length)])  # 1 for the constant
     if len(policy.task.actuators) > 1:
         return [_outputs(policy, names, weights, values[:, step], episode.actions[step]) for step in steps]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,11 @@ from policygen.errors import PolicygenError
 from policygen.extensions.compare.words import number
 from policygen.extensions.film.film import gif, takes
 from policygen.extensions.film.frames import SMALL
+from policygen.extensions.plots.actions import action_figure
 from policygen.extensions.plots.curves import runs_figure
-from policygen.extensions.plots.played import MOST_PATHS
-from policygen.extensions.plots.policy_figures import policy_figure
-from policygen.extensions.plots.signals import plant_figure, signals_figure
 from policygen.extensions.plots.style import rendered
-from policygen.plants.record import PlantRecord, equations_of, lines_with_units
+from policygen.extensions.plots.traces import traces_figure
+from policygen.plants.record import PlantRecord, lines_with_units
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import Logbook
@@ -77,23 +75,22 @@ def curve_picture(folder: Path) -> Picture | None:
     return Picture(_data_url(wide), "Learning curve", _data_url(narrow))
 
 
-def policy_picture(policy: Policy) -> Picture | None:
-    """Draw a policy; None if there is no picture of its kind."""
+def policy_picture(policy: Policy, episodes: Sequence[Trajectory]) -> Picture | None:
+    """Draw the action map of a policy; None if it has none."""
     try:
-        return embedded(policy_figure(policy, alone=False), "Picture of the policy")
+        return both("Actions of the policy", action_figure, policy, episodes)
     except PolicygenError:
         return None
 
 
-def both(alt: str, draw: Callable[..., Figure | None], *shown: Any) -> Picture | None:
-    """Draw a figure and its version for narrow screens; None if there is nothing to draw."""
-    wide, narrow = draw(*shown), draw(*shown, narrow=True)
-    return Picture(_data_url(wide), alt, _data_url(narrow)) if wide and narrow else None
+def both(alt: str, draw: Callable[..., Figure], *shown: Any) -> Picture:
+    """Draw a figure and its version for narrow screens."""
+    return Picture(_data_url(draw(*shown)), alt, _data_url(draw(*shown, narrow=True)))
 
 
-def signals_picture(task: Task, shown: Sequence[tuple[str, Trajectory]]) -> Picture | None:
-    """Draw episodes, with their titles, over their steps; None without episodes."""
-    return both("Observations and actions over the steps", signals_figure, task, shown) if shown else None
+def traces_picture(task: Task, shown: Mapping[str, Trajectory]) -> Picture | None:
+    """Draw episodes, with their titles, over time; None without episodes."""
+    return both("Observations and actions over time", traces_figure, task, shown) if shown else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +99,14 @@ class PlantContent:
 
     record: PlantRecord
     text: str  # its lines, with units
-    drawn: Picture | None  # an episode that it was not fitted to, real and predicted; None without one
 
 
-def plant_content(folder: Path, best: Attempt, task: Task) -> PlantContent | None:
+def plant_content(best: Attempt, task: Task) -> PlantContent | None:
     """Return the plant of the best attempt; None without one."""
     plant = best.tuned.fitted_plant
     if plant is None:
         return None
-    drawn = None
-    with contextlib.suppress(PolicygenError):  # the text of a damaged plant is still shown
-        equations = equations_of(plant, task)
-        # If tuning was not kept, its plant may have been fitted to the episodes of the score.
-        seeds = best.score.seeds if best.score is not None and best.tuned.kept else ()
-        unseen = next((episode for episode in own_episodes(folder, best) if episode.seed in seeds), None)
-        if unseen is not None:
-            drawn = both("Real and predicted episode", plant_figure, equations, unseen)
-    return PlantContent(plant, "\n".join(lines_with_units(plant.text, task)), drawn)
+    return PlantContent(plant, "\n".join(lines_with_units(plant.text, task)))
 
 
 def film_of(policy: Policy) -> tuple[Picture | None, str]:
@@ -145,4 +133,4 @@ def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
         buffer = logbook.buffer(logbook.config().buffer_steps)
     except PolicygenError:  # the page is complete without them
         return []
-    return [episode.trajectory for episode in buffer.of_attempt(best.number, len(best.played))][: 4 * MOST_PATHS]
+    return [episode.trajectory for episode in buffer.of_attempt(best.number, len(best.played))][:12]

@@ -26,15 +26,13 @@ from policygen.extensions.page import pictures
 from policygen.extensions.page.attempts import score_words
 from policygen.extensions.page.content import PolicyContent, RunContent, command_of, proposals_words, read_run, spending
 from policygen.extensions.page.sweep import read_sweep
-from policygen.extensions.plots.gains import gains_text
-from policygen.extensions.plots.played import decision_figure, missing_parts, play_episodes
-from policygen.extensions.plots.signals import best_median_worst
+from policygen.extensions.plots.actions import played
+from policygen.extensions.plots.traces import best_median_worst
 from policygen.extensions.sweeps.plan import is_sweep
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
 from policygen.plants.fit import AHEAD
 from policygen.plants.record import SHARE, errors_in_words, uncertain_in_words, worst_in_words
-from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.progress import share_lines
 from policygen.runs.attempt import Attempt
@@ -42,7 +40,7 @@ from policygen.runs.listeners import Listener, RunView
 from policygen.runs.reading import read_policy
 from policygen.tasks.task import KIND_WORDS, Task, environment_words
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
-from policygen.tasks.trust import trusted
+from policygen.tasks.trust import trusted, why_refused
 
 REPORT = "report.html"
 RELOADS = 5  # seconds between reloads of the page of an unfinished run
@@ -97,7 +95,7 @@ def write_page(
         refuse_unseeded(task, accepted=policy.task.unseeded or dict(task.run).get("unseeded") is True)
         seeds = episode_seeds(0, "evaluation", _EPISODES)
         content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
-        drawn = {"plant": None, **_drawn(policy, play_episodes(policy)[0])}
+        drawn = {"plant": None, **_drawn(policy, played(policy)[0])}
     playing = pictures.film_of(policy) if film and policy is not None else None
     robustness = None
     if robust and policy is not None:
@@ -105,8 +103,8 @@ def write_page(
         found = perturbed.margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
         robustness = margins_content(found, perturbed.protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
     write_named(output, render(template, content, playing=playing, margins=robustness, reloads=reloads, **drawn))
-    if policy is not None and not trust and (lacking := missing_parts(policy, output.name, page=True, film=film)):
-        warnings.warn(lacking, stacklevel=2)
+    if policy is not None and film and (reason := why_refused(policy.task)):
+        warnings.warn(f"{output.name} lacks the film of an episode: {reason}", stacklevel=2)
     return output
 
 
@@ -141,16 +139,14 @@ def pictures_of(run: RunContent, policy: Policy | None) -> dict[str, Any]:
     if policy is None or run.best is None:
         return {"plant": None, "text": "", "curve": curve}
     drawn = _drawn(policy, pictures.own_episodes(run.folder, run.best))
-    return {"plant": pictures.plant_content(run.folder, run.best, run.task), **drawn, "curve": curve}
+    return {"plant": pictures.plant_content(run.best, run.task), "curve": curve, **drawn}
 
 
 def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
     return {
-        "policy_picture": pictures.policy_picture(policy),
-        "decisions": pictures.both("Decision map", decision_figure, policy, episodes),
-        "signals": pictures.signals_picture(policy.task, best_median_worst(episodes)),
+        "policy_picture": pictures.policy_picture(policy, episodes),
+        "signals": pictures.traces_picture(policy.task, best_median_worst(episodes)),
         "text": policy.to_text(whole=True),
-        "gains": gains_text(policy, episodes) if isinstance(policy, LinearPolicy) and episodes else "",
     }
 
 
@@ -168,7 +164,7 @@ def margins_content(found: Sequence[perturbed.Margins], about: str, task: Task) 
     return shown_parts | {
         "drawn": pictures.embedded(perturbed.picture(found), "score over the size of each perturbation", narrow),
         "caption": perturbed.HEAT if grid else perturbed.LINES,
-        "worst": [(one[0], pictures.signals_picture(task, [one])) for one in worst],
+        "worst": [(title, pictures.traces_picture(task, {title: one})) for title, one in worst],
     }
 
 

@@ -8,8 +8,10 @@ The colours are those of Okabe and Ito, which colour-blind people can distinguis
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +34,6 @@ OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "
 GREY = "#666666"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", "-.", ":")
-NO_ACTION = "#e4e4e4"  # cells in which no action is taken
-MOST_TEXTS = 2_500  # cells; larger maps have colours and no texts
 _RC: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -85,6 +85,20 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
     return path
 
 
+def imported_matplotlib() -> Any:
+    """Import Matplotlib, which refuses to load if MPLBACKEND names a back end that it does not know; return it."""
+    if "matplotlib" in sys.modules:
+        return sys.modules["matplotlib"]
+    backend = os.environ.pop("MPLBACKEND", "")
+    import matplotlib
+
+    if backend:
+        os.environ["MPLBACKEND"] = backend
+        with suppress(ValueError):  # our pictures need no back end
+            matplotlib.rcParams["backend"] = backend
+    return matplotlib
+
+
 @contextmanager
 def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards.
@@ -92,8 +106,7 @@ def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     Args:
         more: parameters of Matplotlib that add to our style or replace parts of it.
     """
-    import matplotlib
-
+    matplotlib = imported_matplotlib()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC | dict(more or {}))
@@ -138,16 +151,10 @@ def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
         colors = OKABE_ITO[:count] if few else matplotlib.colormaps["viridis"](np.linspace(0, 1, count))
         return ListedColormap(colors), BoundaryNorm(np.arange(count + 1) - 0.5, count)
     if actuator.low < 0 < actuator.high:
-        return two_hues(), TwoSlopeNorm(0.0, actuator.low, actuator.high)
+        # Without the nearly black ends of this map.
+        hues = ListedColormap(matplotlib.colormaps["PuOr"](np.linspace(0.1, 0.9, 256)))
+        return hues, TwoSlopeNorm(0.0, actuator.low, actuator.high)
     return matplotlib.colormaps["viridis"], Normalize(actuator.low, actuator.high)
-
-
-def two_hues() -> Colormap:
-    """Return the colour map from orange over white to purple, without its nearly black ends."""
-    import matplotlib
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(matplotlib.colormaps["PuOr"](np.linspace(0.1, 0.9, 256)))
 
 
 def write_cells(

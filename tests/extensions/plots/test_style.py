@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 from drawn import LAKE, a_policy, a_run
 
 from policygen.errors import LogbookError, UsageError
+from policygen.extensions.plots.actions import plot_policy
 from policygen.extensions.plots.curves import plot_runs
-from policygen.extensions.plots.policy_figures import plot_policy
 from policygen.extensions.plots.style import look
 
 
@@ -47,7 +48,7 @@ def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 DRAWING = """
 import sys
 from pathlib import Path
-from policygen.extensions.plots import curves, policy_figures
+from policygen.extensions.plots import actions, curves
 def loaded(*names): return [name for name in names if name in sys.modules]
 print(loaded("matplotlib", "pandas", "scipy"))
 folder = Path(sys.argv[1])
@@ -60,9 +61,11 @@ print(matplotlib.rcParams["axes.facecolor"], drawn)
 """
 
 
-def test_pictures_load_heavy_libraries_late_and_leave_no_global_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["module://missing.backend", "unknown"])
+def test_pictures_need_no_back_end_load_libraries_late_and_leave_no_state(tmp_path: Path, backend: str) -> None:
     folder = a_run(tmp_path, [0.1])
-    done = subprocess.run([sys.executable, "-c", DRAWING, folder], capture_output=True, text=True, check=True)
+    command, environment = [sys.executable, "-c", DRAWING, folder], {**os.environ, "MPLBACKEND": backend}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     at_import, at_the_end_of_a_run, *colours = done.stdout.splitlines()
     assert at_import == "[]"
     assert at_the_end_of_a_run == "[]"  # a run waits for the picture at its end, but not for pandas

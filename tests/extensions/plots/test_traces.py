@@ -11,7 +11,7 @@ from support import Line
 
 from policygen.episodes.players import Players
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plots.signals import best_median_worst, signals_figure
+from policygen.extensions.plots.traces import best_median_worst, traces_figure
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
@@ -33,7 +33,7 @@ def played(task: Task, count: int = 4) -> list[Trajectory]:
 def test_each_episode_is_a_column_and_limits_are_drawn() -> None:
     task = replace(load_task("cartpole"), max_steps=60, requirements=(RAIL, CALM, FALLEN))
     episodes = played(task)
-    figure = signals_figure(task, best_median_worst(episodes))
+    figure = traces_figure(task, best_median_worst(episodes))
     grid = np.array(figure.axes).reshape(-1, 3)
     observed = ["position [m]", "velocity [m/s]", "angle [rad]", "spin [rad/s]"]
     assert [axes.get_ylabel() for axes in grid[:, 0]] == [*observed, "action", "abs(angle) + abs(spin)"]
@@ -47,21 +47,25 @@ def test_each_episode_is_a_column_and_limits_are_drawn() -> None:
     assert calm.lines[1].get_ydata()[0] == 0.5
     assert [label.get_text() for label in grid[4, 0].get_yticklabels()] == ["left", "right"]
     assert "best of 4" in position.get_title()
-    assert len(signals_figure(task, best_median_worst(episodes), narrow=True).axes) == 6
+    assert position.lines[0].get_xdata()[:3] == pytest.approx([0, 0.02, 0.04])
+    assert grid[-1, 0].get_xlabel() == "time [s]"
+    assert len(traces_figure(task, best_median_worst(episodes), narrow=True).axes) == 6
 
 
 def test_signals_of_one_unit_share_a_panel() -> None:
     task = load_task("cartpole")
     wanted = tuple(replace(one, unit="m") if one.name == "velocity" else one for one in task.observations)
-    figure = signals_figure(replace(task, observations=wanted), [("an episode", played(task, 1)[0])])
+    figure = traces_figure(replace(task, observations=wanted), {"an episode": played(task, 1)[0]})
     assert [axes.get_ylabel() for axes in figure.axes][:2] == ["m", "angle [rad]"]
     assert [line.get_label() for line in figure.axes[0].lines] == ["position", "velocity"]
+    steps = traces_figure(replace(task, step_seconds=None), {"an episode": played(task, 1)[0]}).axes[-1]
+    assert (steps.get_xlabel(), steps.lines[0].get_xdata()[1]) == ("step", 1)
 
 
 def test_a_requirement_on_info_that_files_do_not_keep_is_left_out() -> None:
     task = replace(load_task("cartpole"), requirements=(Requirement("force", "info_force < 1"),))
     (episode,) = played(load_task("cartpole"), 1)
-    assert len(signals_figure(task, [("an episode", episode)]).axes) == 5
+    assert len(traces_figure(task, {"an episode": episode}).axes) == 5
 
 
 def test_best_median_and_worst_are_chosen_by_return() -> None:
@@ -69,10 +73,10 @@ def test_best_median_and_worst_are_chosen_by_return() -> None:
     by_return = [
         replace(one, episode_return=float(value)) for one, value in zip(episodes, (3, 9, 1, 5, 7), strict=True)
     ]
-    chosen = {title: one.episode_return for title, one in best_median_worst(by_return)}
+    chosen = {title: one.episode_return for title, one in best_median_worst(by_return).items()}
     assert chosen == {"best of 5": 9, "median of 5": 5, "worst of 5": 1}
-    assert [title for title, _ in best_median_worst(by_return[:1])] == ["worst of 1"]
-    assert best_median_worst([]) == []
+    assert list(best_median_worst(by_return[:1])) == ["worst of 1"]
+    assert best_median_worst([]) == {}
 
 
 def test_many_observations_make_no_endless_picture() -> None:
@@ -80,7 +84,7 @@ def test_many_observations_make_no_endless_picture() -> None:
     wide = replace(task, observations=tuple(Observation(f"o{i}") for i in range(40)), features=(), grid=None)
     (episode,) = played(task, 1)
     long = replace(episode, observations=np.zeros((episode.length + 1, 40), np.float32))
-    assert len(signals_figure(wide, [("an episode", long)]).axes) == 12
+    assert len(traces_figure(wide, {"an episode": long}).axes) == 12
 
 
 def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace: Path) -> None:
@@ -88,10 +92,16 @@ def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace:
     text = (Path(__file__).parents[3] / "envs" / "cartpole.toml").read_text().replace('"cartpole"', '"mine"', 1)
     rail = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.1"\n'
     (workplace / "mine.toml").write_text(text + rail)
-    done = line("plot-episode", "steady.txt", "--task", "mine.toml", "--episodes", 5, "-o", "e.png")
+    done = line("plot", "steady.txt", "--episode", "--task", "mine.toml", "--episodes", 5, "-o", "e.png")
     assert done.code == 0, done.err
     assert Path("e.png").read_bytes().startswith(b"\x89PNG")
     titles = ["best of 5", "median of 5", "worst of 5", "furthest from rail", "requirement rail"]
     assert [text.split(":")[0] for text in done.out.splitlines()] == ["e.png", *titles]
-    refused = line("plot-episode", "steady.txt", "--task", "mine.toml", "-o", "e.txt")
-    assert (refused.code, "e.txt" in refused.err) == (2, True)
+    for more, said in (
+        (("--episode", "-o", "e.txt"), "e.txt"),
+        (("--episode", "--x", "calls"), "leave out --x"),
+        (("--episode", "mine.toml"), "one policy"),
+        (("--seed", "3"), "--seed is for episodes"),
+    ):
+        refused = line("plot", "steady.txt", *more)
+        assert (refused.code, said in refused.err) == (2, True), refused.err

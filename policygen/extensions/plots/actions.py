@@ -1,0 +1,372 @@
+"""The action map of a policy: its actions over two quantities, with a panel for each of a few values of others."""
+
+# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.exact import finite_mdp
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import PolicygenError, UsageError
+from policygen.extensions.plots.style import (
+    OKABE_ITO,
+    Numbers,
+    check_suffix,
+    new_figure,
+    save,
+    shades,
+    style,
+    with_unit,
+    write_cells,
+)
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.compiled import slot_of
+from policygen.quantities.grid import Dimension, integer_dimension
+from policygen.quantities.tree import names_in
+from policygen.tasks.spaces import Actuator
+from policygen.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+EPISODES = 3  # played to find the ranges of quantities; they are drawn across a single map
+POINTS = 201  # of a continuous quantity
+MOST_SLICES = 6  # of a quantity
+MOST_ACTUATORS = 4
+LONGEST_STRIP = 25  # cells of a table over one quantity; more are folded into rows
+SAMPLES = 2_000  # states at which the influence of a quantity is measured
+LARGEST_RANGE = 1e6  # many environments state the largest float where a value is unbounded
+MOST_STEPS = 300  # of an episode that is drawn across a map
+NO_ACTION = "#e4e4e4"  # cells in which no action is ever taken
+ARROWS = {"left": "←", "down": "↓", "right": "→", "up": "↑"}
+_MARGIN = 0.1  # share of the visited range that a map adds on either side
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A quantity that decides actions; for a table its values are numbers of bins."""
+
+    name: str
+    label: str
+    values: Numbers  # increasing
+    samples: Numbers  # shape (states,); the same states for all quantities
+    bins: Dimension | None = None
+
+    @property
+    def usual(self) -> float:
+        """The median of the samples."""
+        return float(np.nanquantile(self.samples, 0.5, method="nearest"))
+
+    @property
+    def slices(self) -> list[float]:
+        """The values with a panel each: bins, or the lowest, the middle and the highest value."""
+        if self.bins is None:
+            return list(map(float, np.linspace(np.nanmin(self.samples), np.nanmax(self.samples), 3)))
+        count = len(self.values)
+        return list(map(float, np.linspace(0, count - 1, min(MOST_SLICES, count)).round()))
+
+    def words(self, value: float) -> str:
+        """Return the label with a value: `angle [rad]: 0.1`."""
+        return f"{self.label}: {self.bins.label(int(value)) if self.bins is not None else f'{value + 0.0:.3g}'}"
+
+
+def plot_policy(policy: Policy, path: str | Path) -> Path:
+    """Draw `action_figure` into a .png, .svg or .pdf file; return its path.
+
+    Raises:
+        UsageError: the suffix is unknown, or the policy has no map.
+        LogbookError: `path` cannot be written.
+    """
+    check_suffix(Path(path))
+    return save(action_figure(policy), Path(path))
+
+
+def action_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure:
+    """Draw the actions of a policy over the two quantities that decide them, or over one.
+
+    Of more quantities, a table has panels for the bins of up to two others, and equations have panels for the
+    lowest, the middle and the highest value of a third. Still others, which change the action least, are held at their
+    median.
+
+    Args:
+        episodes: episodes of this policy, which show the range of each quantity; by default, a few are played for
+            equations. They are drawn across the map if it has one panel.
+        narrow: for a narrow screen: panels in one column, no title.
+
+    Raises:
+        UsageError: the policy reads nothing, or the range of a quantity is unknown.
+    """
+    axes, paths = (_binned(policy), []) if isinstance(policy, TablePolicy) else _continuous(policy, episodes)
+    influence, is_table = _influence(policy, axes), isinstance(policy, TablePolicy)
+    order = np.argsort(-influence, kind="stable").tolist()
+    # The two of equations with the largest influence are the axes of the map.
+    chosen = sorted(order[:4]) if is_table else [i for i in order[2::-1] if influence[i] > 0] or order[:2]
+    if not chosen:
+        raise UsageError(f"the policy for {policy.task.name} reads nothing, so there is no map of its actions")
+    *outer, across = (axes[i] for i in chosen)
+    up = outer.pop() if outer else None
+    actuators = policy.task.actuators[:MOST_ACTUATORS]
+    held = ", ".join(axis.words(axis.usual) for i, axis in enumerate(axes) if i not in chosen)
+    notes = [f"{policy.task.name}: actions of the policy", *([f"held: {held}"] if held else [])]
+    notes += [
+        f"{MOST_SLICES} of {len(axis.values)} bins of {axis.name}"
+        for axis in outer
+        if len(axis.slices) < len(axis.values) and axis.bins is not None
+    ]
+    if rest := len(policy.task.actuators) - len(actuators):
+        notes.append(f"{rest} more outputs are not shown")
+    slices = list(itertools.product(*(axis.slices for axis in outer)))
+    columns = 1 if narrow or not outer else len(outer[-1].slices)
+    lines = math.ceil(len(slices) / columns)
+    with style():
+        width, height = _inches(across, columns, 10.0, 4.2), _inches(up, lines, 7.5, 3.4)
+        figure = new_figure(width * columns + 2.2, (height + 0.35) * lines * len(actuators) + 1.0)
+        if not narrow:
+            figure.suptitle(textwrap.fill("; ".join(notes), int(11 * figure.get_figwidth())), fontsize=11)
+        parts = figure.subfigures(len(actuators), 1, squeeze=False).ravel()
+        for index, (part, actuator) in enumerate(zip(parts, actuators, strict=True)):
+            places = part.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+            for place, values in zip(places.ravel(), slices, strict=True):
+                fixed = dict(zip((axis.name for axis in outer), values, strict=True))
+                actions = _mapped(policy, axes, fixed, up, across)[..., index]
+                _draw(place, actuator, actions, up, across)
+                title = "\n".join(axis.words(value) for axis, value in zip(outer, values, strict=True))
+                place.set_title(title, fontsize=8)
+                for path in [] if outer else paths:
+                    second = (
+                        path[up.name] if up is not None else np.interp(path[across.name], across.values, actions[0])
+                    )
+                    place.plot(path[across.name][:MOST_STEPS], second[:MOST_STEPS], color="black", linewidth=0.8)
+                    place.plot(path[across.name][:1], second[:1], "o", color="black", mec="white", markersize=6)
+            _add_labels(part, places, up, across)
+            if up is not None or across.bins is not None:
+                _add_legend(part, places, actuator)
+        return figure
+
+
+# --- quantities ------------------------------------------------------------------------------------------------------
+
+
+def _binned(policy: TablePolicy) -> list[_Axis]:
+    """Return the quantities of a table; their samples are random bins."""
+    rng, axes = np.random.default_rng(0), []
+    for one in policy.grid.dimensions:
+        values, samples = np.arange(one.bins, dtype=np.float64), rng.integers(one.bins, size=SAMPLES).astype(np.float64)
+        axes.append(_Axis(one.name, _label(policy.task, one.name), values, samples, one))
+    return axes
+
+
+def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[list[_Axis], list[dict[str, Numbers]]]:
+    """Return the quantities that decide the actions of equations, and all quantities at the steps of a few episodes.
+
+    They are observations and remembered values or, if these are more than two, the features in use if these are not.
+    """
+    reader, features = policy.reader, dict(policy.reader.needed)
+    direct = policy.names_read() | {slot_of(name) for name in reader.previous}
+    behind = {*direct, *map(slot_of, reader.remembered)}
+    while defined := behind & features.keys():
+        behind = (behind - defined).union(*(names_in(features[name]) for name in defined))
+    names = [name for name in reader.names if name in (direct if len(direct) <= 2 < len(behind) else behind)]
+    episodes, why = (episodes, "") if episodes else played(policy)
+    along = [reader.along(one.observations[:-1], one.actions) for one in episodes]
+    paths = [dict(zip(reader.names, (np.asarray(c, np.float64) for c in columns), strict=True)) for columns in along]
+    rng, axes = np.random.default_rng(0), []
+    for name in names:
+        visited = np.concatenate([path[name] for path in paths] or [np.array([])])
+        ends = _range(policy.task, name, visited[np.isfinite(visited)])
+        if ends is None:
+            reason = f"no episode could be played: {why}" if why else "it has no value in the episodes"
+            raise UsageError(f"there is no map of the actions: the task states no range of `{name}`, and {reason}")
+        samples = visited[:: max(1, len(visited) // SAMPLES)] if paths else rng.uniform(*ends, SAMPLES)
+        axes.append(_Axis(name, _label(policy.task, name), np.linspace(*ends, POINTS), samples))
+    return axes, paths[:EPISODES]
+
+
+def played(policy: Policy) -> tuple[list[Trajectory], str]:
+    """Play a few episodes with fixed seeds; return them, or none and the reason why they cannot be played here."""
+    try:
+        with Simulator(policy.task) as simulator:
+            return simulator.play(policy, range(EPISODES)), ""
+    except PolicygenError as error:
+        return [], str(error)
+
+
+def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float] | None:
+    """Return the visited range of a quantity with a margin, else its bounds; None without either."""
+    low, high = next(((one.low, one.high) for one in task.observations if one.name == name), (-math.inf, math.inf))
+    bounded = 0 < high - low < LARGEST_RANGE
+    if len(visited) and (np.ptp(visited) > 0 or not bounded):
+        first, last = float(visited.min()), float(visited.max())
+        margin = _MARGIN * ((last - first) or 1.0)
+        return max(first - margin, min(low, first)), min(last + margin, max(high, last))
+    return (low, high) if bounded else None
+
+
+def _label(task: Task, name: str) -> str:
+    """Return a quantity with its unit, if the task states one; a remembered value has that of its quantity."""
+    units = {one.name: one.unit for one in task.actuators} | {one.name: one.unit for one in task.observations}
+    return with_unit(name, units.get(name.removeprefix("prev(").removesuffix(")"), ""))
+
+
+def _decided(policy: Policy, axes: Sequence[_Axis], columns: Sequence[Numbers]) -> Numbers:
+    """Return the actions for n values of each of `axes`, each of shape (n,); shape (n, actuators)."""
+    if isinstance(policy, TablePolicy):
+        cells = np.ravel_multi_index([column.astype(int) for column in columns], policy.grid.shape)
+        return np.asarray(policy.actions[cells], np.float64).reshape(len(cells), -1)
+    reader, count = policy.reader, len(columns[0])
+    known = {axis.name: column for axis, column in zip(axes, columns, strict=True)}
+    raw = reader.names[: policy.task.width + len(reader.remembered)]
+    quantities = reader.columns([known.get(name, np.zeros(count)) for name in raw])
+    # A feature among the axes is set directly; the observations behind it are unknown.
+    quantities = [known.get(name, column) for name, column in zip(reader.names, quantities, strict=True)]
+    with np.errstate(all="ignore"):
+        return np.asarray(policy.act_on_quantities(quantities), np.float64).reshape(count, -1)
+
+
+def _influence(policy: Policy, axes: Sequence[_Axis]) -> Numbers:
+    """Return for each quantity the mean change of the actions if it has its value of another state."""
+    rng, choice = np.random.default_rng(0), np.array([one.is_choice for one in policy.task.actuators])
+    samples = [axis.samples for axis in axes]
+    usual = _decided(policy, axes, samples) if axes else np.zeros((1, len(choice)))
+    found = []
+    for i, own in enumerate(samples):
+        change = np.abs(_decided(policy, axes, [*samples[:i], rng.permutation(own), *samples[i + 1 :]]) - usual)
+        found.append(float(np.where(choice, change > 0, change / (np.ptp(usual, axis=0) + 1e-12)).mean()))
+    return np.array(found)
+
+
+def _mapped(
+    policy: Policy, axes: Sequence[_Axis], fixed: Mapping[str, float], up: _Axis | None, across: _Axis
+) -> Numbers:
+    """Return the actions of a panel, of shape (up, across, actuators); the other quantities are `fixed` or usual."""
+    mesh = np.meshgrid(across.values, up.values if up is not None else [0.0])
+    drawn = {across.name: mesh[0].ravel()} | ({up.name: mesh[1].ravel()} if up is not None else {})
+    columns = [drawn.get(axis.name, np.full(mesh[0].size, fixed.get(axis.name, axis.usual))) for axis in axes]
+    actions = _decided(policy, axes, columns)
+    if isinstance(policy, TablePolicy) and up is None:
+        actions[_idle_cells(policy)] = np.nan
+    return actions.reshape(*mesh[0].shape, -1)
+
+
+def _idle_cells(policy: TablePolicy) -> npt.NDArray[np.bool_]:
+    """Return for each cell whether no action is ever taken there; known for the states of a finite MDP only."""
+    idle, observed = np.zeros(policy.grid.size, dtype=bool), policy.task.observations
+    if len(observed) != 1 or not observed[0].integer or policy.remembers:
+        return idle
+    try:
+        mdp = finite_mdp(policy.task)
+    except PolicygenError:
+        mdp = None
+    if mdp is None:
+        return idle
+    possible, met, count = mdp.probabilities > 0, mdp.start > 0, 0
+    while met.sum() > count:  # add the states that are reached from these
+        count = int(met.sum())
+        met[mdp.next_states[met][possible[met] & (mdp.continues[met] > 0)]] = True
+    idle[:] = True
+    idle[policy.cells(np.flatnonzero(met).reshape(-1, 1))] = False
+    return idle
+
+
+# --- panels ----------------------------------------------------------------------------------------------------------
+
+
+def _inches(axis: _Axis | None, count: int, room: float, single: float) -> float:
+    """Return the size of each of `count` panels along a quantity."""
+    usual = single if count == 1 else min(single, max(1.6, room / count))
+    if axis is None or axis.bins is None:
+        return usual
+    return float(np.clip(0.4 * axis.bins.bins, usual / 2, max(usual, room / count)))
+
+
+def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, across: _Axis) -> None:
+    """Draw the actions of an actuator, of shape (up, across): a map, cells of a table, or a curve over one quantity."""
+    colors, norm = shades(actuator)
+    if across.bins is not None:
+        if up is None:
+            actions = _folded(actions.ravel())
+        axes.pcolormesh(actions, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5)
+        axes.set_facecolor(NO_ACTION)
+        axes.spines[:].set_visible(False)
+        symbols = [ARROWS.get(label.lower(), "") for label in actuator.labels]
+        if actions.size <= 400 and (all(symbols) or not actuator.is_choice):
+            texts = [symbols[int(a)] if symbols else f"{a + 0.0:.3g}" for a in np.nan_to_num(actions).ravel()]
+            written = np.where(np.isnan(actions), "", np.reshape(texts, actions.shape))
+            write_cells(axes, actions, written, colors, norm, size=12 if symbols else 7)
+    elif up is not None:
+        axes.pcolormesh(across.values, up.values, actions, cmap=colors, norm=norm, rasterized=True)
+    else:
+        axes.plot(across.values, actions[0], color=OKABE_ITO[0], linewidth=4, alpha=0.5)
+        axes.set_ylabel(with_unit(actuator.name, actuator.unit))
+        if actuator.is_choice:
+            axes.set_yticks(range(len(actuator.labels)), actuator.labels)
+
+
+def _folded(actions: Numbers) -> Numbers:
+    """Fold the cells of one quantity into rows: a square if their number is one, such as that of FrozenLake."""
+    side = math.isqrt(len(actions))
+    columns = side if side**2 == len(actions) else min(len(actions), LONGEST_STRIP)
+    padded = np.full(math.ceil(len(actions) / columns) * columns, np.nan)
+    padded[: len(actions)] = actions
+    return padded.reshape(-1, columns)
+
+
+def _add_labels(part: SubFigure, places: npt.NDArray[Any], up: _Axis | None, across: _Axis) -> None:
+    """Add the names of the quantities, and for a table the edges of bins or, of whole numbers, the bins."""
+    first = places[0, 0]
+    label = across.label
+    if across.bins is not None:
+        rows, columns = first.collections[0].get_array().shape
+        if up is None and rows > 1:
+            label += " (number at the left plus the one below)"
+            first.set_yticks(np.arange(rows) + 0.5, [str(row * columns) for row in range(rows)])
+        elif up is None:
+            first.set_yticks([])
+        _add_ticks(first.xaxis, integer_dimension("", columns) if up is None and rows > 1 else across.bins)
+        if up is not None and up.bins is not None:
+            _add_ticks(first.yaxis, up.bins)
+        if up is None or (up.bins is not None and up.bins.has_integer_bins):
+            first.invert_yaxis()  # whole numbers go down, as in the rows of a board; other quantities go up
+        for place in places.ravel():
+            place.tick_params(length=2.5, labelsize=8)
+    part.supxlabel(label, fontsize=10)
+    if up is not None:
+        part.supylabel(up.label, fontsize=10)
+
+
+def _add_ticks(axis: Any, bins: Dimension) -> None:
+    whole = bins.has_integer_bins
+    positions = np.arange(bins.bins) + 0.5 if whole else np.arange(1.0, bins.bins)
+    every = max(1, math.ceil(len(positions) / 12))
+    labels = [str(i) for i in range(bins.bins)] if whole else [f"{edge:.3g}" for edge in bins.edges]
+    axis.set_ticks(positions[::every], labels[::every])
+
+
+def _add_legend(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator) -> None:
+    """Add the colours of the choices or, for numbers, a colour bar with the named levels."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.patches import Patch
+
+    colors, norm = shades(actuator)
+    if actuator.is_choice:
+        handles = [Patch(color=colors(norm(i)), label=label) for i, label in enumerate(actuator.labels)]
+        columns = math.ceil(len(handles) / 20)
+        part.legend(handles=handles, loc="outside right upper", title=actuator.name, ncols=columns, alignment="left")
+        return
+    label = with_unit(actuator.name, actuator.unit)
+    bar = part.colorbar(ScalarMappable(norm, colors), ax=places, label=label, fraction=0.05, pad=0.02)
+    if actuator.levels:
+        bar.set_ticks([level for _, level in actuator.levels], labels=[f"{n} ({v:g})" for n, v in actuator.levels])

@@ -1,0 +1,153 @@
+"""Action maps: which quantities are drawn, with which actions, and which policies have no map."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import LAKE
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from toys import HALVES, MOVES, SQUARE, TORQUE, linear, table, toy
+
+from policygen.episodes.simulator import Simulator
+from policygen.errors import UsageError
+from policygen.extensions.plots.actions import NO_ACTION, action_figure
+from policygen.extensions.plots.style import OKABE_ITO
+from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
+from policygen.quantities.grid import Dimension, Grid, integer_dimension
+from policygen.tasks.load import load_task
+from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.task import Task
+
+CARTPOLE = load_task("cartpole")
+
+
+def panels(policy: Policy, *, narrow: bool = False) -> list[Axes]:
+    return [axes for axes in action_figure(policy, narrow=narrow).axes if axes.get_label() != "<colorbar>"]
+
+
+def written(axes: Axes) -> list[str]:
+    """The texts in the cells, a line a row."""
+    rows: dict[float, list[str]] = {}
+    for text in axes.texts:
+        rows.setdefault(text.get_position()[1], []).append(text.get_text())
+    return [" ".join(rows[row]) for row in sorted(rows)]
+
+
+def bounded(*names: str) -> Task:
+    """A task that cannot be played, whose observations are between -1 and 1."""
+    observations = tuple(Observation(name, low=-1.0, high=1.0) for name in names)
+    return replace(toy(TORQUE), observations=observations)
+
+
+def test_a_table_is_a_map_of_its_cells_with_arrows_and_colours() -> None:
+    figure = action_figure(table([0, 1, 2, 3, 0, 0], integer_dimension("b", 2), integer_dimension("c", 3)))
+    (axes,) = figure.axes
+    assert written(axes) == ["← ↓ →", "↑ ← ←"]
+    assert axes.yaxis_inverted()
+    mesh = axes.collections[0]
+    mesh.update_scalarmappable()
+    assert [to_hex(color) for color in mesh.get_facecolors()[:4]] == [color.lower() for color in OKABE_ITO[:4]]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2"]
+    (legend,) = figure.subfigs[0].legends
+    assert legend.get_title().get_text() == MOVES.name
+    assert [text.get_text() for text in legend.get_texts()] == ["left", "down", "right", "up"]
+
+
+def test_real_quantities_grow_upwards_with_their_edges_between_the_cells() -> None:
+    (axes,) = panels(table(np.zeros(9), Dimension("a", HALVES), Dimension("b", (1.0, 2.5))))
+    assert not axes.yaxis_inverted()
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["-0.5", "0.5"]
+    assert axes.get_xticks().tolist() == axes.get_yticks().tolist() == [1, 2]
+
+
+def test_further_dimensions_of_a_table_have_panels() -> None:
+    actions = np.zeros((3, 2, 2))
+    actions[2, 0, 1] = 3
+    shown = panels(table(actions, Dimension("a", HALVES), *SQUARE))
+    assert shown[2].get_title() == "a [m]: 0.5 and above"
+    assert [written(axes)[0] for axes in shown] == ["← ←", "← ←", "← ↑"]
+    four = table(np.arange(40) % 4, integer_dimension("a", 5), integer_dimension("d", 2), *SQUARE)
+    assert [axes.get_title() for axes in panels(four)][:3] == ["a [m]: 0\nd: 0", "a [m]: 0\nd: 1", "a [m]: 1\nd: 0"]
+    assert len({axes.get_subplotspec().colspan.start for axes in panels(four, narrow=True)}) == 1
+
+
+def test_of_five_dimensions_the_one_without_effect_is_held() -> None:
+    shape = (2, 3, 2, 2, 2)
+    a, _, c, d, e = np.indices(shape)
+    names = zip("abcde", shape, strict=True)
+    figure = action_figure(table((a + c + d + e) % 4, *(integer_dimension(name, bins) for name, bins in names)))
+    assert figure.get_suptitle() == "toy: actions of the policy; held: b: 1"
+    assert len(figure.axes) == 4
+    many = table(np.zeros(80), integer_dimension("a", 20), *SQUARE)
+    assert "6 of 20 bins of a" in action_figure(many).get_suptitle()
+
+
+def test_a_lake_is_drawn_as_its_board_without_the_cells_that_are_never_left() -> None:
+    task = replace(
+        LAKE, grid=None, observations=(Observation("state", low=0, high=15, integer=True),), features=(), layout=None
+    )
+    policy = TablePolicy.from_actions(task, np.full(16, 2), Grid((integer_dimension("state", 16),)))
+    (axes,) = panels(policy)
+    values = np.ma.filled(axes.collections[0].get_array().astype(float), np.nan)
+    assert values.shape == (4, 4)
+    assert np.argwhere(np.isnan(values)).tolist() == [[1, 1], [1, 3], [2, 3], [3, 0], [3, 3]]  # holes and the goal
+    assert to_hex(axes.get_facecolor()) == NO_ACTION
+
+
+def test_equations_of_two_quantities_are_evaluated_over_the_visited_range() -> None:
+    policy = parse("left = 0\nright = 10*angle + 3*spin\n", CARTPOLE, "linear").policy
+    with Simulator(CARTPOLE) as simulator:
+        episodes = simulator.play(policy, range(3))
+    (axes,) = action_figure(policy, episodes).axes
+    assert {axes.figure.get_supxlabel(), axes.figure.get_supylabel()} == {"spin [rad/s]", "angle [rad]"}
+    mesh = axes.collections[0]
+    grid = dict(zip(("angle", "spin"), np.moveaxis(mesh.get_coordinates()[:-1, :-1], -1, 0), strict=True))
+    if axes.figure.get_supxlabel().startswith("spin"):
+        grid = {"spin": grid["angle"], "angle": grid["spin"]}
+    expected = 10 * grid["angle"] + 3 * grid["spin"] > 0
+    assert np.mean(mesh.get_array() == expected) > 0.98  # corners of the mesh are half a cell from its centres
+    assert len([line for line in axes.lines if line.get_linestyle() == "-"]) == 3
+    visited = np.concatenate([episode.observations[:, 2] for episode in episodes])
+    assert np.ptp(grid["angle"]) == pytest.approx(1.2 * np.ptp(visited), rel=0.05)
+
+
+def test_more_quantities_of_equations_are_slices_or_held() -> None:
+    task = bounded("p", "q", "r", "s", "t")
+    shown = panels(linear("torque = 2*p + 1.5*q + 1.2*r + 0.001*s\n", task))
+    assert [axes.get_title().split(": ")[0] for axes in shown] == ["r"] * 3
+    middle = shown[1].collections[0].get_array()
+    assert middle[100, 100] == pytest.approx(0, abs=0.05)
+    assert (middle.min(), middle.max()) == (-2, 2)
+    figure = action_figure(linear("torque = 2*p + 1.5*q + 1.2*r + 0.001*s\n", task))
+    assert ", t" not in figure.get_suptitle()
+    assert "held: s: " in figure.get_suptitle()
+
+
+def test_one_quantity_is_a_curve_and_features_replace_many_observations() -> None:
+    (axes,) = panels(linear("torque = 2*p\n", bounded("p")))
+    assert axes.get_ylabel() == "torque"
+    assert axes.lines[0].get_ydata()[[0, 100, -1]].tolist() == [-2, 0, 2]
+    swing = parse("let push = angle + spin + velocity\nleft = 0\nright = push\n", CARTPOLE, "linear").policy
+    (axes,) = panels(swing)
+    assert axes.figure.get_supxlabel() == "push"
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "right"]
+
+
+def test_each_output_has_a_row_and_the_last_ones_are_left_out() -> None:
+    task = replace(bounded("p", "q"), actuators=tuple(Actuator(f"u{i}", low=-1, high=1) for i in range(5)))
+    figure = action_figure(linear("".join(f"u{i} = p + {i}*q\n" for i in range(5)), task))
+    assert len(figure.subfigs) == 4
+    assert "1 more outputs are not shown" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("torque = 1\n", "reads nothing"), ("torque = 2*a\n", "states no range of `a`")]
+)
+def test_policies_without_a_map_say_why(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        action_figure(linear(text))
