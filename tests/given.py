@@ -107,7 +107,7 @@ def _search(kind: str, *, tune_in_plant: bool = False) -> None:
     """Ask for the prompts of a search, which may have tuned in a plant."""
     task = _task()
     options: dict[str, Any] = {"iterations": 3, "episodes": 8, "warmup_episodes": 8, "max_episodes": 200}
-    options |= {"policy": kind, "normalise": kind == "linear", "shape": True}
+    options |= {"policy": kind, "shape": True}
     options["refine"] = "model" if tune_in_plant else "cma:60" if kind == "linear" else "coordinate:60"
     config = effective_config(task, TASK, options=options)
     untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long

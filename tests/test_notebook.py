@@ -154,7 +154,6 @@ def test_the_guide_on_tuning(executed: Executed) -> None:
     assert "fixed(0.05)*spin" in texts(notebook, "fixed")
     assert texts(notebook, "fixed").count("a constant in ") == 2
     assert "policy-iteration over 16 entries, no episodes" in texts(notebook, "tables")
-    assert "let n_angle = (angle" in texts(notebook, "normalise")
     assert texts(notebook, "ablate").count("- angle [rad]") == 1
     assert pictures(notebook) == 1
 

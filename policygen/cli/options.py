@@ -262,9 +262,6 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     ),
     _switch("--memory", "Let builtin's equations use memory: a clock and integrals."),
     _switch("--shape", "Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q."),
-    _switch(
-        "--normalise", "Let equations use n_NAME: an observation minus its running mean, divided by its running spread."
-    ),
     click.option(
         "--template", help="Template of the prompt for a better policy, such as improve_table: a name or a path."
     ),

@@ -2,84 +2,60 @@
 
 This is the observation normalisation of augmented random search (V2 in Mania, Guy and Recht, arXiv 1803.07055). Here
 `n_NAME` is an ordinary feature in the policy's text, such as `let n_angle = (angle - 0.0123)/0.456`. So a policy needs
-nothing else to act, and a person can edit the numbers.
+nothing else to act, and a person can edit the numbers. `builtin` writes them; tuning leaves them as they are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.policies.features import Reader
 from policygen.quantities.compiled import finite
-from policygen.quantities.text import is_name, to_digits
+from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Call, Name, Node, Number
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 PREFIX = "n_"
 SIGNIFICANT_DIGITS = 4
 LEAST_SPREAD = 1e-8  # a quantity with a smaller spread counts as constant: it is centred, but not scaled
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """The definition of `n_QUANTITY` as (QUANTITY - mean)/spread."""
-
-    quantity: str
-    mean: float
-    spread: float
-
-    @property
-    def name(self) -> str:
-        """The feature's name."""
-        return PREFIX + self.quantity
-
-    @property
-    def node(self) -> Node:
-        """The feature's expression: `(angle - 0.0123)/0.456`, or `(angle + 0.0123)/0.456` for a negative mean."""
-        sign = "+" if self.mean < 0 else "-"
-        return Call("/", (Call(sign, (Name(self.quantity), Number(abs(self.mean)))), Number(self.spread)))
-
-
 def definitions(
     task: Task, observations: Sequence[npt.NDArray[np.generic]], quantities: Sequence[str]
-) -> tuple[Definition, ...]:
-    """Return the definitions of `quantities` from all `observations`; means and spreads have 4 significant digits.
+) -> dict[str, Node]:
+    """Return the expressions of `n_NAME`, by this name; means and spreads have 4 significant digits.
 
     Args:
         observations: flattened observations, one array of shape (rows, d) per episode. Without any episode, a single
             observation of zeros takes their place: spreads are 1, and plain observations stay unchanged.
         quantities: observations and features of the task.
     """
-    if not quantities:
-        return ()
     rows = np.concatenate(observations) if observations else np.zeros((1, task.width), np.float32)
     reader = Reader(task)
     columns = dict(zip(reader.names, reader.columns(rows.T), strict=True))
-    found = []
+    found = {}
     for name in quantities:
         with np.errstate(all="ignore"):
             values = finite(np.asarray(columns[name], np.float64))
             mean, spread = float(values.mean()), float(values.std())
         mean = to_digits(mean, SIGNIFICANT_DIGITS) if math.isfinite(mean) else 0.0
         spread = to_digits(spread, SIGNIFICANT_DIGITS) if LEAST_SPREAD < spread < math.inf else 1.0
-        found.append(Definition(name, mean, spread))
-    return tuple(found)
+        found[PREFIX + name] = definition(name, mean, spread)
+    return found
 
 
-def normalisable(task: Task) -> tuple[str, ...]:
-    """Return the quantities of a task whose `n_NAME` is a valid name, and not that of another quantity or output."""
-    taken = {name.lower() for name in (*task.quantity_names, *output_names(task))}
-    free = (name for name in task.quantity_names if (PREFIX + name).lower() not in taken)
-    return tuple(name for name in free if is_name(PREFIX + name))
+def definition(quantity: str, mean: float, spread: float) -> Node:
+    """Return `(quantity - mean)/spread`, written with a plus for a negative mean."""
+    sign = "+" if mean < 0 else "-"
+    return Call("/", (Call(sign, (Name(quantity), Number(abs(mean)))), Number(spread)))
 
 
 def is_definition(name: str, node: Node) -> bool:
-    """Whether a feature has the form of a `Definition`."""
+    """Whether a feature has the form of a `definition`."""
     match node:
         case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):
             return name == PREFIX + quantity

@@ -7,9 +7,8 @@ with its line, what was found and what was expected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from policygen.errors import PolicyError, UsageError
 from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, resigns
@@ -20,7 +19,6 @@ from policygen.policies.read_equations import only_shapes, read_equations, read_
 from policygen.policies.read_table import read_table
 from policygen.policies.shaping import Shaping
 from policygen.policies.written import arranged
-from policygen.quantities.tree import Node
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20  # listed; the others are counted
@@ -52,7 +50,6 @@ def parse(
     incumbent: Policy | None = None,
     *,
     free_grid: bool = True,
-    definitions: Mapping[str, Node] = MappingProxyType({}),
     learner: bool = False,
 ) -> ParseResult:
     """Read the last policy in a text, a reply or a hand-written file.
@@ -63,10 +60,6 @@ def parse(
             grid, else "linear".
         incumbent: the policy that the text may revise; parts that the text leaves out are kept.
         free_grid: whether `bins` lines may replace the grid.
-        definitions: features that the text may use without defining them, each over quantities of the task; those it
-            uses become features of the policy. A definition in the text takes precedence. If equations or features kept
-            from the incumbent read such a feature, the incumbent's definitions take precedence, too, so that kept
-            weights keep their meaning.
         learner: whether tuning uses a learner, which sees single steps: an objective may then not use memory.
 
     Returns:
@@ -77,7 +70,7 @@ def parse(
     """
     if incumbent is not None and resigns(text):
         return ParseResult(None, (), resigned=True)
-    parts = Parts(text, task, incumbent, definitions, free_grid)
+    parts = Parts(text, task, incumbent, free_grid)
     if kind is None:
         in_cells = parts.rows or parts.header or (parts.params and not parts.equations and task.grid)
         kind = "table" if in_cells else "linear"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from policygen.errors import ExpressionError, UsageError
@@ -48,7 +47,6 @@ class Parts:
 
     Args:
         text, task, incumbent, free_grid: the arguments of `parse`.
-        offered: features that the text may use without defining them.
     """
 
     def __init__(
@@ -56,10 +54,9 @@ class Parts:
         text: str,
         task: Task,
         incumbent: Policy | None = None,
-        offered: Mapping[str, Node] = MappingProxyType({}),
         free_grid: bool = True,
     ) -> None:
-        self.task, self.incumbent, self.offered, self.free_grid = task, incumbent, offered, free_grid
+        self.task, self.incumbent, self.free_grid = task, incumbent, free_grid
         self.inherited = dict(incumbent.lets) if incumbent is not None else {}  # the incumbent's own features
         self.problems = Problems()
         self.lets: dict[str, Node] = {}  # features that the text defines; one that cannot be read is `NOTHING`
@@ -92,8 +89,8 @@ class Parts:
 
     @property
     def features(self) -> dict[str, Node]:
-        """The features that the text may use; those that it defines take precedence over those offered."""
-        return {**self.inherited, **self.offered, **self.lets}
+        """The features that the text may use: those that it defines, and the incumbent's."""
+        return {**self.inherited, **self.lets}
 
     def all_params(self, count: int, what: str) -> list[Stated[float]] | None:
         """Return params 0 to `count` - 1, each for one `what`; None, and add problems, if there are fewer or more."""

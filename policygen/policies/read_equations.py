@@ -23,7 +23,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
 
     An output without an equation keeps the incumbent's. The coverage is the share of outputs with an equation.
     """
-    task, problems, offered = parts.task, parts.problems, parts.offered
+    task, problems = parts.task, parts.problems
     old = dict(parts.incumbent.equations) if isinstance(parts.incumbent, LinearPolicy) else {}
     outputs = output_names(task)
     written = parts.equations or _equations_from_params(parts, outputs)
@@ -43,12 +43,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     if problems:
         return None
     equations = {name: written.get(name) or old[name] for name in outputs}
-    needed = read_by(equations.values())
-    lets = parts.in_order_of_need(parts.features, needed)
-    kept = [old[name] for name in outputs if name not in written]
-    kept += [node for name, node in lets if name not in parts.lets and name not in offered]
-    if not problems and read_by(kept) & offered.keys():
-        lets = parts.in_order_of_need({**offered, **parts.inherited, **parts.lets}, needed)
+    lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
     if problems:
         return None
     parts.coverage = len(written) / len(outputs)

@@ -48,7 +48,7 @@ def read_table(parts: Parts) -> TablePolicy | None:
     elif found:
         problems.add(None, found, f"add rows, or end with a row for all others: `{_example_row(parts, grid)}`")
         return None
-    lets = parts.in_order_of_need({**parts.offered, **parts.inherited, **parts.lets}, grid.names)
+    lets = parts.in_order_of_need(parts.features, grid.names)
     return TablePolicy(task, lets, grid, visible(rules, grid.shape)) if not problems else None
 
 

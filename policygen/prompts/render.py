@@ -191,9 +191,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "requirements": requirement_views(context),
         "random": random,
         "visits": seen,
-        "normalised": [
-            {"name": d.name, "quantity": d.quantity, "mean": d.mean, "spread": d.spread} for d in context.definitions
-        ],
     }
 
 

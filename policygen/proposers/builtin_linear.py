@@ -167,7 +167,7 @@ def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate
     else:
         first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
         first = first or [e.trajectory.observations for e in context.buffer]
-        lines = [f"let {d.name} = {to_text(d.node)}" for d in definitions(task, first, inputs)]
+        lines = [f"let {name} = {to_text(node)}" for name, node in definitions(task, first, inputs).items()]
     if context.memory:  # the lines that define `memory_names`; the rate is their only number to tune
         lines.append(f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))")
         lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES]

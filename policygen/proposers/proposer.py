@@ -157,7 +157,6 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         context.kind,
         context.incumbent,
         free_grid=config.grid == "free",
-        definitions={definition.name: definition.node for definition in context.definitions},
         learner=config.refine.method in FOR_TABLES,
     )
     if reply.model == NO_MODEL and parsed.policy is not None:

@@ -175,10 +175,6 @@ class PromptSettings(_Settings):
         None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
-    normalise: bool = Field(
-        False,
-        description="offer observations as n_NAME, minus their running mean, divided by their spread (equations)",
-    )
     ablate: Literal["nothing", "knowledge"] = Field(
         "nothing", description="what is withheld from the model: nothing, or knowledge (hints, names, units)"
     )
@@ -333,8 +329,6 @@ def effective_config(
             f"template {template} asks for another kind of policy than this run ({KIND_WORDS[config.policy]}): "
             f"add --policy {KIND_WORDS[other]}, or leave --template out"
         )
-    if config.normalise and config.policy != "linear":
-        raise UsageError("--normalise is for equations, a table has bins instead; add --policy equations")
     if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):
         raise UsageError(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"

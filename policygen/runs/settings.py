@@ -28,7 +28,6 @@ class Settings(TypedDict, total=False):
     start: str | Path | Policy | None
     refine: str | None
     shape: bool | None
-    normalise: bool | None
     memory: bool | None
     ablate: Literal["nothing", "knowledge"] | None
     jobs: int | None

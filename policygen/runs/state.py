@@ -13,7 +13,6 @@ from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message
-from policygen.policies.normalise import Definition, definitions, normalisable
 from policygen.policies.plant import Plant, known_plant
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, Standing
@@ -129,7 +128,6 @@ class Search:
 
     def context(self, number: int, config: RunConfig) -> Context:
         """Return the context of the prompt of attempt `number`: a snapshot of the search."""
-        observations = [episode.trajectory.observations for episode in self.buffer] if config.normalise else []
         standing = self.attempts[-1].standing if self.attempts else Standing()
         exact = self.mdp is not None
         return Context(
@@ -145,7 +143,6 @@ class Search:
             tuning_limits(
                 number, self.task, config.policy, config, standing.episodes, steps=standing.env_steps, exact=exact
             ),
-            definitions(self.task, observations, normalisable(self.task)) if config.normalise else (),
             memory=config.memory,
             same_as=self.same_as,
         )
@@ -163,8 +160,6 @@ class Context:
 
     Attributes:
         tried, same_as, buffer: the run's own objects (see `Search`), which change with the next attempt.
-        definitions: the standardised features `n_NAME`, computed only from the observations in the buffer, so that a
-            resumed run reads recorded replies in the same way; empty unless the run normalises.
     """
 
     task: Task
@@ -177,7 +172,6 @@ class Context:
     tried: Mapping[bytes, int]
     buffer: ReplayBuffer
     tuning: TuningLimits | None = None  # budget and method of the numerical search that tunes the proposal
-    definitions: tuple[Definition, ...] = ()
     memory: bool = False  # whether `builtin` proposes policies with memory
     comments: tuple[str, ...] = ()  # the user's comments for the model
     same_as: Mapping[int, int] = field(default_factory=dict)

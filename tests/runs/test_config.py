@@ -122,16 +122,6 @@ def test_a_config_file_that_is_not_toml_is_refused(tmp_path, content):
         effective_config(LAKE, "frozenlake", file=tmp_path / "none.toml")
 
 
-def test_normalised_quantities_are_for_linear_policies_wherever_the_kind_comes_from():
-    sentence = "--normalise is for equations, a table has bins instead; add --policy equations"
-    for asked in ({"assignments": ["normalise=true"]}, {"options": {"normalise": True, "policy": "table"}}):
-        with pytest.raises(UsageError) as refusal:
-            effective_config(LAKE, "frozenlake", **asked)
-        assert str(refusal.value) == sentence
-    assert effective_config(LAKE, "frozenlake", options={"normalise": True, "policy": "linear"}).normalise
-    assert not effective_config(LAKE, "frozenlake", options={"policy": "linear"}).normalise
-
-
 def test_memory_is_for_the_linear_policies_of_builtin():
     for asked in ({"memory": True}, {"memory": True, "policy": "linear", "llm": "openai:gpt-5-mini"}):
         with pytest.raises(UsageError, match=r"^--memory is for the equations of builtin; a language model writes"):

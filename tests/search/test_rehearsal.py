@@ -52,7 +52,7 @@ def test_an_error_in_a_branch_ends_the_run_before_the_first_request(name: str, t
     ("task", "settings"),
     [
         ("cartpole", {"policy": "table", "refine": "cma:20"}),
-        ("cartpole", {"policy": "linear", "normalise": True}),
+        ("cartpole", {"policy": "linear"}),
         ("pendulum", {"policy": "linear", "refine": "cma:40", "warmup_episodes": 0}),
         ("frozenlake", {"policy": "table", "refine": "q:20", "shape": True}),
         ("blackjack", {"policy": "table", "conversation": "continued", "ablate": "knowledge"}),

@@ -101,25 +101,6 @@ STORIES = {
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
         {"iterations": 3, "candidates": 2, "episodes": 5, "max_episodes": 37, "final_episodes": 5},
     ),
-    # Means over all episodes change from round to round; what a kept equation reads must not.
-    "normalised": Story(
-        POLE,
-        (
-            fenced("left = 0", "right = n_angle + n_nothing"),
-            fenced("left = -n_spin", "right = n_angle"),
-            fenced("left = 0", "right = 2*n_angle + 2*n_spin + 0.1*n_position"),
-            fenced("right = 3*n_angle + 3*n_spin"),
-            fenced("let n_spin = spin", "left = 0.1", "right = n_angle + n_spin"),
-        ),
-        {
-            "policy": "linear",
-            "normalise": True,
-            "iterations": 2,
-            "candidates": 2,
-            "buffer_steps": 1_000,
-            **FEW,
-        },
-    ),
     # Prompts show a policy as it was written, also after tuning and after it was saved.
     "commented": Story(
         POLE,

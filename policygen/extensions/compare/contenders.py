@@ -34,10 +34,7 @@ from policygen.tasks.task import Task
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
-BY = (
-    *("llm", "template", "task", "policy", "refine", "ablate", "grid", "conversation", "normalise", "shape"),
-    "memory",
-)
+BY = (*("llm", "template", "task", "policy", "refine", "ablate", "grid", "conversation", "shape", "memory"),)
 _OTHER_PROGRAM = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
 
 

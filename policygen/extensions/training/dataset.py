@@ -145,7 +145,7 @@ def _rank(request: _Request) -> float:
 def _prompts(requests: Sequence[_Request]) -> Iterator[tuple[Path, Row]]:
     """Yield the first prompts of attempts, if a reward would read their replies as the run did."""
     for one in requests:
-        if one.first and not one.config.normalise and one.config.grid == "free":
+        if one.first and one.config.grid == "free":
             yield one.folder, {name: value for name, value in one.row.items() if name not in ("completion", "score")}
 
 

@@ -233,7 +233,7 @@ def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path
     assert axes.get_figure().get_supxlabel().startswith("Curves are scores on each run's own search seeds")
 
 
-LONG = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "normalise": True}
+LONG = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "shape": True}
 
 
 @pytest.mark.parametrize(

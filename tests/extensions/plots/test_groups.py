@@ -59,7 +59,7 @@ def test_unfinished_runs_and_runs_without_a_policy_belong_to_their_group_and_hav
         ({"ablate": "knowledge"}, "table policy, ablate knowledge"),
         ({"refine": "coordinate:300"}, "table policy, refine coordinate:300"),
         ({"template": "mine"}, "table policy, template mine"),
-        ({"policy": "linear", "normalise": True}, "equations, normalise"),
+        ({"policy": "linear", "refine": "cma:9", "shape": True}, "equations, refine cma:9, shape"),
         ({"grid": "fixed"}, "table policy, grid fixed"),
     ],
 )
