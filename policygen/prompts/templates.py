@@ -2,23 +2,55 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from jinja2 import meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
-from policygen.prompts.allowance import limited
 from policygen.prompts.filters import FILTERS
-from policygen.prompts.sandbox import LimitedEnvironment, variables_given
 
 MOST_CHARACTERS = 200_000  # most characters of a template
+_MOST_NAMES = 100  # names that an error lists
+# The variables of the present rendering, for the error that names them.
+_variables_given: ContextVar[Mapping[str, Any]] = ContextVar("variables of the rendering")
+
+
+class _Unknown(jinja2.StrictUndefined):
+    """A missing variable or attribute: its error names the nearest one and lists the others."""
+
+    __slots__ = ()
+
+    @property
+    def _undefined_message(self) -> str:
+        message, name, known = super()._undefined_message, str(self._undefined_name)[:100], self._known()
+        if self._undefined_hint or not known:
+            return message
+        close = difflib.get_close_matches(name, known, n=1)
+        if close:
+            known.remove(close[0])
+        others = ", ".join(known)
+        nearest = f"nearest is `{close[0]}`{', the others are ' if others else ''}" if close else "there are "
+        return f"{message}: {nearest}{others}"
+
+    def _known(self) -> list[str]:
+        record = self._undefined_obj
+        if record is jinja2.utils.missing:
+            return sorted(_variables_given.get({}))
+        if isinstance(record, Mapping):
+            return [str(key) for key in record if str(key).isprintable()][:_MOST_NAMES]
+        if not type(record).__module__.startswith("policygen."):
+            return []
+        return [name for name in dir(record) if name[0] != "_" and not callable(getattr(type(record), name, None))]
 
 
 def _version(path: Path) -> tuple[int, int, int]:
@@ -63,8 +95,18 @@ class _Loader(jinja2.BaseLoader):
         return source_of(path), str(path), unchanged
 
 
-class _Environment(LimitedEnvironment):
-    """A Jinja environment in which templates include, import and extend only files in a templates folder."""
+class _Environment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox; templates include, import and extend only files in a templates folder."""
+
+    def __init__(self) -> None:
+        super().__init__(loader=_Loader(), undefined=_Unknown, trim_blocks=True, lstrip_blocks=True)
+        self.filters |= FILTERS
+        del self.filters["random"], self.globals["lipsum"]  # a resumed run renders the same prompt
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether an attribute is data, or a method of a text, of a collection, or of one of Jinja's own objects."""
+        own = isinstance(obj, str | dict | list | tuple) or type(obj).__module__.startswith("jinja2.")
+        return super().is_safe_attribute(obj, attr, value) and (own or not callable(value))
 
     def join_path(self, template: str, parent: str) -> str:
         """Return the name unchanged; refuse one outside the folders of templates."""
@@ -83,22 +125,21 @@ def _inside(name: str) -> str:
 
 
 @functools.cache
-def _environment() -> LimitedEnvironment:
-    return _Environment(_Loader(), FILTERS)
+def _environment() -> _Environment:
+    return _Environment()
 
 
 def render_template(name: str, variables: Mapping[str, Any]) -> str:
     """Render a template.
 
-    Raises TemplateError if it does not exist, cannot be rendered, or would make too much or take too long; the message
-    names the template and, if known, the line.
+    Raises TemplateError if it does not exist or cannot be rendered; the message names the template and, if known, the
+    line.
     """
-    token = variables_given.set(variables)
+    token = _variables_given.set(variables)
     try:
-        with limited():
-            return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
+        return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
     finally:
-        variables_given.reset(token)
+        _variables_given.reset(token)
 
 
 def load_template(name: str) -> None:
@@ -189,8 +230,8 @@ def _explained(name: str, work: Callable[[], str]) -> str:
         raise TemplateError(f"{_short(str(file))}, line {error.lineno}: {error.message}") from None
     except RecursionError as error:
         raise TemplateError(f"{_place(error) or name}: a template includes or calls itself without end") from None
-    except (SyntaxError, MemoryError):
-        raise TemplateError(f"{name}: the template is nested too deeply; make it simpler") from None
+    except (SyntaxError, MemoryError) as error:
+        raise TemplateError(f"{_place(error) or name}: the template is nested too deeply, or makes too much") from None
     except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise TemplateError(f"{_place(error) or name}: {error}") from None
 

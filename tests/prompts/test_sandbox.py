@@ -1,13 +1,10 @@
-"""The sandbox of the templates: plain data is all they reach, and every rendering ends.
+"""The sandbox of the templates: plain data is all they reach, and what goes wrong is one sentence.
 
 It tests `prompts.views`.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,6 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, Written
 
 from policygen.errors import TemplateError
 from policygen.policies.lines import Problem
-from policygen.prompts import allowance
 from policygen.prompts.render import Show, render_prompt, template_variables
 from policygen.prompts.templates import render_template
 from policygen.runs.config import RunConfig
@@ -100,8 +96,6 @@ REACHING = [
     "{{ '{0.tofile}'.format(leak) }}",
     "{{ '{0.task.grid.bins_of}'.format(policy) }}",
     "{% set f = policy.save %}{{ f('PATH') }}",
-    "{{ function('PATH') }}",
-    "{{ dict.fromkeys([1]) }}",
     "{{ range.__class__ }}",
     "{{ self._TemplateReference__context }}",
     "{{ loop.__init__ }}",
@@ -118,7 +112,6 @@ def test_even_what_slips_in_cannot_be_used(small: tuple[Context, RunConfig], tmp
         "number_of": np.float64(1),
         "path": target,
         "policy": context.incumbent,
-        "function": lambda name: Path(name).write_text("x"),
     }
     written(text.replace("PATH", str(target)))
     with pytest.raises(TemplateError, match=r"unsafe|not safely callable|no attribute|undefined|No filter named"):
@@ -139,119 +132,6 @@ def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_p
         written(f'{{% include "{name}" %}}')
         with pytest.raises(TemplateError, match="there is no template"):
             render_prompt(*small)
-
-
-# --- that they end ---------------------------------------------------------------------------------------------------
-
-# The first of them on any machine but a very slow one.
-ENDED = "the template makes more than [0-9,]+ characters, items and turns|takes more than 3 seconds"
-
-
-@pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the limits to a tenth, so that the tests take a tenth of the time."""
-    monkeypatch.setattr(allowance, "MOST", allowance.MOST // 10)
-    monkeypatch.setattr(allowance, "LARGEST", allowance.LARGEST // 10)
-
-
-ENDLESS = [
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "{% set r = range(99999) %}{% for i in r %}{% for j in r if i < 0 %}{% endfor %}{% endfor %}",
-    "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
-    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
-    "{% for x in [1] recursive %}{% if loop.depth < 50 %}{{ loop([1, 2]) }}{% endif %}{% endfor %}",
-    "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}",
-    "{% set x = 'x' * 100000 %}{% set ns = namespace() %}{% for i in range(99) %}{% set ns.x = x[i:] %}{% endfor %}",
-]
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("text", ENDLESS)
-def test_a_template_that_hardly_ends_is_one_sentence(small: tuple[Context, RunConfig], text: str) -> None:
-    assert re.search(ENDED, refused(small, text))
-
-
-def test_the_limits_of_one_rendering_are_those_that_are_written(small: tuple[Context, RunConfig]) -> None:
-    assert re.search("more than 5,000,000 characters|more than 3 seconds", refused(small, ENDLESS[0]))
-    assert "value of more than 2,000,000 characters" in refused(small, "{{ 'x' * 2000000 }}")
-    written("{{ ('xxxxxxxxx' * 190000) | length }}")
-    assert render_template("improve_table", {}) == "1710000\n"
-
-
-@pytest.mark.usefixtures("tight")
-def test_templates_that_include_each_other_over_and_over_end(small: tuple[Context, RunConfig]) -> None:
-    for i in range(40):
-        written(f'{{% include "layer{i + 1}.j2" %}}' * 2, f"layer{i}")
-    written("", "layer40")
-    written('{% include "layer0.j2" %}')
-    with pytest.raises(TemplateError, match=ENDED):
-        render_prompt(*small)
-
-
-LARGE = [
-    "{{ 'x' * 10**9 }}",
-    "{{ 10**9 * [1] }}",
-    "{{ ('x' * 1000) | center(10**9) }}",
-    "{{ 'x' | center(width=10**9) }}",
-    "{% filter center(10**9) %}x{% endfilter %}",
-    "{{ ['x'] | map('center', 10**9) | list }}",
-    "{{ 'x' | indent(10**9) }}",
-    "{{ ('x\n' * 100000) | indent('y' * 100000) }}",
-    "{{ ('x' * 100000) | wordwrap(1, wrapstring='y' * 100000) }}",
-    "{{ ('x' * 100000) | replace('x', 'y' * 100000) | length }}",
-    "{{ ('x' * 100000).replace('', 'y' * 100000) | length }}",
-    "{{ range(99999) | join('x' * 100000) }}",
-    "{{ ','.join(['x' * 100000] * 100000) }}",
-    "{{ ('x' * 100000).join(range(9999) | map('string')) }}",
-    "{{ 'x'.ljust(10**9) }}",
-    "{{ 'x'.zfill(10**9) }}",
-    "{{ '%0999999999d' % 1 }}",
-    "{{ '%0999999999d' | format(1) }}",
-    "{{ '%.999999999f' | format(1) }}",
-    "{{ '%*d' % (10**9, 1) }}",
-    "{{ ('%x' * 99999) % ([2**65000] * 99999) | join }}",
-    "{{ ('%f' * 99999) | format(1e308) }}",
-    "{{ ('%(x)s' * 100000) % {'x': 'x' * 100000} }}",
-    "{{ '{:999999999}'.format(1) }}",
-    "{{ '{:{}}'.format(1, 10**9) }}",
-    "{{ ('{0}' * 100000).format('x' * 100000) }}",
-    "{{ ('{x}' * 100000).format_map({'x': 'x' * 100000}) }}",
-    "{{ [1] | batch(10**9, 'x') }}",
-    "{{ [1] | slice(10**9) | list }}",
-    "{{ 1.5 | round(10**9, 'ceil') }}",
-    "{{ ([[1]] * 100000) | sum(start=[]) }}",
-    "{{ 9**9**9 * 9**99999 }}",
-    "{{ range(10**9) }}",
-    "{{ ([{'a': 'x' * 100000}] * 10) | lines(['a'] * 1000) }}",
-    "{{ ([{'a': 'x' * 100000}] * 10) | table(['a'] * 1000) }}",
-    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='xx') %}{% for i in range(60) %}{% set ns.x %}{{ ns.x * 2 }}{% endset %}{% endfor %}",
-    "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x={}) %}{% for i in range(60) %}{% set ns.x = {1: ns.x, 2: ns.x} %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x=9) %}{% for i in range(60) %}{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
-    "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{{ m(m(m(m(m(m(m(m(m(m(m(m('x' * 999)))))))))))) }}",
-    "{% macro m(x) %}{{ caller() * 9**6 }}{% endmacro %}{% call m(1) %}xxxxxxxxx{% endcall %}",
-]
-
-
-@pytest.mark.usefixtures("tight")
-@pytest.mark.parametrize("text", LARGE)
-def test_a_template_that_would_fill_the_memory_is_one_sentence(small: tuple[Context, RunConfig], text: str) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    message = refused(small, text)
-    said = r"value of more than 200,000|a width|too large|too big|format within|only numbers|" + ENDED
-    assert re.search(said, message), message
-    unit = 1024 if os.uname().sysname == "Linux" else 1
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit < 300e6
-
-
-def test_what_takes_long_without_making_much_ends_too(
-    small: tuple[Context, RunConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(allowance, "SECONDS", 0.5)
-    text = "{% set x = range(99999) | list %}{% set y = range(99999) | list %}{% for i in x if x != y %}{% endfor %}"
-    assert "the template takes more than 0.5 seconds" in refused(small, text)
 
 
 @pytest.mark.parametrize(
