@@ -19,7 +19,6 @@ from policygen.cli.results import (
     film,
     plot,
     report,
-    robust,
     show,
     simplify,
 )
@@ -32,13 +31,13 @@ from policygen.portable import escape_unprintable
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, drive, mediate, mcp),
     "Steer a run": (comment, pause, continue_run),
-    "Look at results": (show, evaluate, plot, compare, robust, film, report),
+    "Look at results": (show, evaluate, plot, compare, film, report),
     "Use a policy elsewhere": (export, simplify, finetune),
     "Prepare": (new, tasks, prompt, doctor, templates),
 }
 # The extension that each command needs, if any.
 NEEDS = {
-    **{name: name for name in ("compare", "film", "robust", "export", "simplify")},
+    **{name: name for name in ("compare", "film", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
     **{"finetune": "training", "report": "page"},
 }

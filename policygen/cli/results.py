@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from policygen.files import write_named
 
 if TYPE_CHECKING:
     from policygen.policies.policy import Policy
+    from policygen.tasks.perturb import Perturbation
+    from policygen.tasks.task import Task
 
 
 @click.command()
@@ -73,8 +76,23 @@ def _show_run(run: Path, number: int | None) -> None:
 @opt.ATTEMPT
 @click.option("--against", multiple=True, metavar=opt.AGENT, help="Compare with this agent; repeatable.")
 @opt.PERTURB
+@click.option(
+    "--robust",
+    is_flag=True,
+    help="Print the sizes of perturbations that the policy withstands: of --perturb, else of all that fit the task.",
+)
+@click.option("-o", "--output", type=opt.PATH, help="Draw the scores of --robust in this file (.png, .svg, .pdf).")
 @opt.TRUST
-def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool, **options: Any) -> None:
+def evaluate(
+    source: Path,
+    task_name: str | None,
+    *,
+    as_json: bool,
+    robust: bool,
+    output: Path | None,
+    trust: bool,
+    **options: Any,
+) -> None:
     """Score a policy, of a run or written by hand, on fresh episodes; compute its score exactly where possible."""
     from policygen.api import score as score_of
     from policygen.episodes.score import difference
@@ -88,6 +106,13 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
         raise UsageError(f"--set {other} has no effect here; only unseeded=true has one")
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     task = opt.perturbed(trusted(policy.task) if trust else policy.task, perturb)
+    if output is not None and not robust:
+        raise UsageError("-o draws the scores of --robust: add --robust")
+    if robust:
+        if as_json or against:
+            raise UsageError("--robust prints a table of mean returns: leave out --json and --against")
+        _print_margins(policy, task, task.perturb if perturb else (), output, **options)
+        return
     # The policy's run, or the task file, may have accepted an environment that ignores its seed.
     accepted = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
     options |= {"trust": trust, "unseeded": bool(assignments) or accepted}
@@ -95,7 +120,7 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
     score = score_of(policy, task, **options)
     compared = {text: score_of(other, task, **options) for text, other in others.items()}
     if as_json:
-        named = {"task": policy.task.name, "gym_id": policy.task.gym_id}
+        named = {"task": policy.task.name, "gym_id": policy.task.gym_id, "perturb": list(map(str, task.perturb))}
         differences = [
             {"agent": text, **score_record(other), "returns": list(other.returns), **asdict(difference(score, other))}
             for text, other in compared.items()
@@ -103,7 +128,7 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
         more = {"against": differences} if differences else {}
         say(json.dumps({**named, **score_record(score), "returns": list(score.returns), **more}))
         return
-    under = f" with {', '.join(map(str, task.perturb))}" if task.perturb else ""
+    under = f" with {', '.join(one.in_words for one in task.perturb)}" if task.perturb else ""
     say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
@@ -117,53 +142,20 @@ def evaluate(source: Path, task_name: str | None, *, as_json: bool, trust: bool,
             say(f"{text}: requirement {one}")
 
 
-@click.command()
-@click.argument("sources", metavar="RUN|best.json|POLICY.txt...", nargs=-1, required=True, type=opt.RunPath())
-@opt.TASK_OF_TEXT
-@click.option("--against", metavar=opt.AGENT, help="Compare with this agent in the same episodes.")
-@click.option(
-    "--perturb",
-    "wanted",
-    multiple=True,
-    metavar="NAME[=SIZE,SIZE,...]",
-    help="Perturbation to try, and its sizes; repeatable (default: all that fit the task).",
-)
-@click.option("--grid", is_flag=True, help="Combine the sizes of two perturbations; drawn as heat maps.")
-@click.option("--episodes", type=click.IntRange(2), default=50, help="Episodes per score (default 50).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
-@click.option("-o", "--output", "outputs", type=opt.PATH, multiple=True, help="A .html, .md, .json or .png.")
-@opt.TRUST
-def robust(sources: tuple[Path, ...], outputs: tuple[Path, ...], *, trust: bool, **which: Any) -> None:
-    """Score policies under perturbations of sensors, actuators and physics, and print what they withstand."""
-    from policygen.extensions import robust as robustness
-    from policygen.extensions.page.render import write_margins
-    from policygen.extensions.plots.style import check_suffix
-    from policygen.runs.reading import read_agent, read_policy
-    from policygen.tasks.trust import trusted
+def _print_margins(
+    policy: Policy, task: Task, ranges: Sequence[Perturbation], output: Path | None, *, episodes: int, seed: int
+) -> None:
+    """Print the sizes of perturbations that a policy withstands, and draw its scores."""
+    from policygen.extensions import robust
+    from policygen.extensions.plots.style import check_suffix, save
 
-    against, task_name, wanted, grid = (which.pop(name) for name in ("against", "task_name", "wanted", "grid"))
-    for output in outputs:
-        check_suffix(output, robustness.FORMATS)
-    paths = dict.fromkeys(sources)
-    short = {path: path.parent.name if path.name == "best.json" else path.name.removesuffix(".txt") for path in paths}
-    names = {path: name if [*short.values()].count(name) == 1 else str(path) for path, name in short.items()}
-    policies = {names[path]: read_policy(path, task_name, trust=trust) for path in paths}
-    task = next(iter(policies.values())).task
-    other = next((path for path, policy in policies.items() if policy.task.gym_id != task.gym_id), None)
-    if other is not None:
-        raise UsageError(
-            f"{other} is a policy for {policies[other].task.gym_id}, the first one for {task.gym_id}; leave one out"
-        )
-    task = trusted(task) if trust else task
-    agents = {**policies, **({against: read_agent(against, task, trust=trust)} if against else {})}
-    perturbations = robustness.perturbations_for(task, wanted, grid=grid)
-    found = robustness.margins(agents, task, perturbations, against=against, **which)
-    for line in robustness.lines(found):
+    if output is not None:
+        check_suffix(output)
+    found = robust.margins(policy, task, robust.perturbations_for(task, ranges), episodes=episodes, seed=seed)
+    for line in robust.lines(found):
         say(line)
-    about = robustness.protocol(perturbations, **which)
-    for output in outputs:
-        write = write_margins if output.suffix.lower() == ".html" else robustness.write
-        say(write(found, output, task, about))
+    if output is not None:
+        say(save(robust.picture(found), output))
 
 
 @click.command()
@@ -295,7 +287,6 @@ def film(source: Path, output: Path | None, *, window: bool, worst: str | None, 
 @opt.TASK_OF_TEXT
 @click.option("-o", "--output", type=opt.PATH, default=Path("report.html"), help="File (default: report.html).")
 @click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
-@click.option("--robust", is_flag=True, help="Also score the best policy under perturbations, on 20 episodes each.")
 @opt.TRUST
 def report(source: Path, output: Path, **options: Any) -> None:
     """Write a page about a run, a sweep or a policy: one HTML file that needs no network. RUN may be `latest`.

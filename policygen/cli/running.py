@@ -158,7 +158,7 @@ def _start(
     for sentence in active_run.task.assumed:
         say(f"  assumed: {sentence}")
     if active_run.task.perturb:
-        say(f"  perturbed in each episode: {', '.join(map(str, active_run.task.perturb))}")
+        say(f"  perturbed in each episode: {', '.join(one.in_words for one in active_run.task.perturb)}")
     opt.say_own_templates(active_run.config)
     return active_run, listeners
 

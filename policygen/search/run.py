@@ -180,7 +180,9 @@ def summarise(run: Run, seconds: float) -> Summary:
         search_score=search.best_score.mean if search.best_score is not None else None,
         final=final_score(final) if final is not None else None,
         perturbed=final_score(run.perturbed) if run.perturbed is not None else None,
-        perturbed_by=tuple(map(str, usual_perturbations(search.task, config))) if run.perturbed is not None else (),
+        perturbed_by=tuple(one.in_words for one in usual_perturbations(search.task, config))
+        if run.perturbed is not None
+        else (),
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
         optimum=optimum.value if optimum is not None else None,
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,

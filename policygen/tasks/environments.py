@@ -56,7 +56,10 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     if task.given is None:
         refuse_untrusted(task)
     env = make_with({})
-    return PerturbedEnv(env, task.perturb, make_with, limit - start_steps if limit else None) if task.perturb else env
+    if not task.perturb:
+        return env
+    signals = [one.name for one in task.observations], [one.name for one in task.actuators]
+    return PerturbedEnv(env, task.perturb, make_with, signals, limit - start_steps if limit else None)
 
 
 def fits(task: Task, perturbation: Perturbation) -> bool:

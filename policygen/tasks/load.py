@@ -205,11 +205,11 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         run=tuple(stated.run.items()),
         inputs=tuple(stated.inputs),
         grid=_stated_grid(stated.grid, known),
-        perturb=_stated_perturbations(stated, env),
         assumed=(*assumed, *[UNSEEDED] * unseeded),
         unseeded=unseeded,
     )
     _ = task.parsed_features  # a mistake in a feature is reported now
+    task = replace(task, perturb=_stated_perturbations(stated, task, env))
     return replace(task, requirements=_stated_requirements(stated, task)) if stated.requirements else task
 
 
@@ -236,7 +236,7 @@ def _stated_requirements(stated: _TaskFile, task: Task) -> tuple[Requirement, ..
     return tuple(read.values())
 
 
-def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any]) -> tuple[Perturbation, ...]:
+def _stated_perturbations(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) -> tuple[Perturbation, ...]:
     found = []
     for name, value in stated.perturb.items():
         inner = {f"{name}.{key}": size for key, size in value.items()} if isinstance(value, dict) else {name: value}
@@ -245,7 +245,8 @@ def _stated_perturbations(stated: _TaskFile, env: gym.Env[Any, Any]) -> tuple[Pe
             _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
             found.append(perturbation(full_name, *sizes))
     # The constructor refuses perturbations that do not fit the environment.
-    PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}))
+    signals = [one.name for one in task.observations], [one.name for one in task.actuators]
+    PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}), signals)
     return tuple(found)
 
 

@@ -51,6 +51,7 @@ def states(env: gym.Env[Any, Any], actions: tuple[float, ...] = ACTIONS, seed: i
         ("actuator_gain=1.5", (2, -0.75, 0.075, 2, -1.8, 1.05)),
         ("deadband=0.3", (1.5, 0, 0, 1.9, -1.2, 0.7)),
         ("saturation=0.5", (1, -0.5, 0.05, 1, -1, 0.7)),
+        ("saturation.torque=1", (1, -0.5, 0.05, 1, -1, 0.7)),
     ],
 )
 def test_an_actuator_applies_another_action(text: str, applied: tuple[float, ...]) -> None:
@@ -69,8 +70,8 @@ def test_sensors() -> None:
     spread = spread_of(gym.make("Pendulum-v1"))
     assert (spread > 0.3).all()
 
-    def wrong(text: str, seed: int = 1) -> np.ndarray:
-        env = make_env(perturbed(text))
+    def wrong(*texts: str, seed: int = 1) -> np.ndarray:
+        env = make_env(perturbed(*texts))
         env.reset(seed=seed)
         found = []
         for _ in range(190):
@@ -82,11 +83,14 @@ def test_sensors() -> None:
     noise = wrong("sensor_noise=0.1")
     assert noise.std(axis=0) == pytest.approx(0.1, rel=0.2)
     assert abs(noise.mean()) < 0.02
-    biases = [wrong("sensor_bias=0.2", seed) for seed in (1, 2, 3, 4)]
+    biases = [wrong("sensor_bias=0.2", seed=seed) for seed in (1, 2, 3, 4)]
     assert np.abs(biases) == pytest.approx(0.2, abs=1e-3)
     assert all(np.ptp(bias, axis=0).max() < 1e-3 for bias in biases)
     assert len({tuple(np.sign(bias[0])) for bias in biases}) > 1
     assert np.abs(wrong("quantisation=0.4")).max() <= 0.2 + 1e-6
+    assert wrong("sensor_noise.rate=2").std(axis=0) == pytest.approx([0, 0, 2 / spread[2]], rel=0.2, abs=1e-6)
+    both = wrong("sensor_noise=0.1", "sensor_noise.rate=0")
+    assert both.std(axis=0) == pytest.approx([0.1, 0.1, 0], rel=0.2, abs=1e-6)
     env = make_env(perturbed("sensor_dropout=0.3"))
     shown = [env.reset(seed=1)[0], *(env.step(np.array([2], np.float32))[0] for _ in range(190))]
     repeated = sum(np.array_equal(one, other) for one, other in itertools.pairwise(shown))
@@ -179,6 +183,7 @@ def test_the_seed_of_an_episode_decides_whoever_plays_it() -> None:
         ("sensor_dropout=1.2", "above 1"),
         ("wind=3", "there is no perturbation `wind`; known are sensor_noise, "),
         ("kwargs.a-b=3", "write NAME=SIZE"),
+        ("mass.torso=3", "there is no perturbation `mass.torso`"),
     ],
 )
 def test_a_wrong_option_is_refused_in_a_sentence(text: str, said: str) -> None:
@@ -194,6 +199,7 @@ def test_a_wrong_option_is_refused_in_a_sentence(text: str, said: str) -> None:
         ("cartpole", "actuator_gain=0.9", "whose action is one array of numbers"),
         ("pendulum", "mass=1.1", "needs a MuJoCo environment"),
         ("pendulum", "kwargs.wind=3", "wind"),
+        ("pendulum", "sensor_noise.torque=3", "there is no signal `torque`; known are cos, sin, rate"),
     ],
 )
 def test_a_perturbation_that_does_not_fit_is_refused(name: str, text: str, said: str) -> None:
@@ -234,3 +240,25 @@ def test_each_kind_says_what_its_size_means() -> None:
 def test_measuring_the_spread_draws_no_actions_from_the_environment() -> None:
     perturbed_env._spreads.clear()
     assert not seeds_checked(perturbed("sensor_noise=0.1..0.2")).unseeded
+
+
+class SetPoint(gym.Env):
+    """Observes a random walk and a set-point, which changes between episodes only."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at = self.np_random.normal(size=2)
+        return self.at.astype(np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.at[0] += 2 * action - 1
+        return self.at.astype(np.float32), 0.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+def test_a_number_that_is_constant_within_episodes_has_no_spread() -> None:
+    spread = spread_of(SetPoint())
+    assert spread[0] > 1
+    assert spread[1] == 0

@@ -6,21 +6,21 @@ A contender that is played is a policy, the best policy of a run, or an agent of
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from policygen.episodes.agents import is_agent
+from policygen.episodes.agents import ENGINE, is_agent, play_agent
 from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.score import episode_seeds
+from policygen.episodes.players import Players
+from policygen.episodes.score import Score, engine_words, episode_seeds, score_with_violations
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots import groups
 from policygen.extensions.plots.style import Numbers
-from policygen.extensions.robust import scores_of
 from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import PublishedColumn, load_suite, published_columns
 from policygen.files import check_name, find_resource, find_run
@@ -300,7 +300,7 @@ def _play_scores(
     agents = {name: read_agent(name, task, trust=trust) for name in names if name not in (*other, *empty)}
     if not agents:
         raise UsageError(f"none of the runs has a policy for {task.name}; name other runs, or another --task")
-    scores = scores_of(agents, task, episode_seeds(seed, "evaluation", episodes))
+    scores = _scores_of(agents, task, episode_seeds(seed, "evaluation", episodes))
     notes = [
         f"all contenders were played on {task.name}, on the same {episodes} episodes (--seed {seed}); "
         "intervals are over episodes"
@@ -323,6 +323,17 @@ def _play_scores(
             results.append(Result(task.name, name, value, paired_by, violations=violations))
             violations = ()
     return ComparedScores(tuple(results), notes=tuple(notes), unit="episode")
+
+
+def _scores_of(agents: Mapping[str, Any], task: Task, seeds: Sequence[int]) -> dict[str, Score]:
+    """Score policies, and agents of other libraries, on the same episodes, one per seed."""
+    found = {}
+    with Players(task) as players:
+        for name, agent in agents.items():
+            own = isinstance(agent, Policy)
+            episodes = players.play(agent, seeds) if own else play_agent(agent, task, seeds)
+            found[name] = score_with_violations(task, episodes, players.engine if own else engine_words(ENGINE, task))
+    return found
 
 
 def _task_of(names: Sequence[str]) -> Task:

@@ -20,7 +20,6 @@ from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PathError, UsageError
-from policygen.extensions import robust as perturbed
 from policygen.extensions.compare.words import number
 from policygen.extensions.page import pictures
 from policygen.extensions.page.attempts import score_words
@@ -38,14 +37,14 @@ from policygen.progress import share_lines
 from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.reading import read_policy
-from policygen.tasks.task import KIND_WORDS, Task, environment_words
+from policygen.tasks.task import KIND_WORDS, environment_words
 from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted, why_refused
 
 REPORT = "report.html"
 RELOADS = 5  # seconds between reloads of the page of an unfinished run
 SHARE_OF_TIME = 0.05  # of a run, for writing its page
-_EPISODES, _ROBUST_EPISODES = 100, 20  # for the score of a policy; under each perturbation
+_EPISODES = 100  # for the score of a policy
 
 
 def write_page(
@@ -55,7 +54,6 @@ def write_page(
     task_name: str | None = None,
     film: bool = True,
     trust: bool = False,
-    robust: bool = False,
     reloads: int | None = None,
 ) -> Path:
     """Write the page of a run, a sweep, or a policy; return its path.
@@ -66,7 +64,6 @@ def write_page(
         task_name: the task of a policy that is a text file.
         film: add a film of an episode.
         reloads: seconds after which the page reloads itself; None: never.
-        robust: add scores under perturbations, on 20 episodes each.
         trust: let the task name modules to import and paths to read, which the film and the traces of memory may need.
 
     Raises:
@@ -97,12 +94,7 @@ def write_page(
         content = PolicyContent(task, policy.kind, evaluate(policy, seeds, task=task))
         drawn = {"plant": None, **_drawn(policy, played(policy)[0])}
     playing = pictures.film_of(policy) if film and policy is not None else None
-    robustness = None
-    if robust and policy is not None:
-        perturbations = perturbed.perturbations_for(policy.task)
-        found = perturbed.margins({"best policy": policy}, policy.task, perturbations, episodes=_ROBUST_EPISODES)
-        robustness = margins_content(found, perturbed.protocol(perturbations, _ROBUST_EPISODES, 0), policy.task)
-    write_named(output, render(template, content, playing=playing, margins=robustness, reloads=reloads, **drawn))
+    write_named(output, render(template, content, playing=playing, reloads=reloads, **drawn))
     if policy is not None and film and (reason := why_refused(policy.task)):
         warnings.warn(f"{output.name} lacks the film of an episode: {reason}", stacklevel=2)
     return output
@@ -148,36 +140,6 @@ def _drawn(policy: Policy, episodes: Sequence[Trajectory]) -> dict[str, Any]:
         "signals": pictures.traces_picture(policy.task, best_median_worst(episodes)),
         "text": policy.to_text(whole=True),
     }
-
-
-def margins_content(found: Sequence[perturbed.Margins], about: str, task: Task) -> dict[str, Any]:
-    """Return the content of a page's section about margins: the protocol `about`, tables, pictures, worst episodes.
-
-    The worst episodes are those of the first policy.
-    """
-    header, rows = perturbed.table(found)
-    names = perturbed.names_of(found)
-    grid = " and " in names[0]  # two perturbations at once: drawn as heat maps, without worst episodes
-    worst = [] if grid else perturbed.worst_of(found[0])
-    narrow = None if grid else perturbed.picture(found, narrow=True)
-    shown_parts = {"found": found, "about": about, "names": names, "header": header, "rows": rows}
-    return shown_parts | {
-        "drawn": pictures.embedded(perturbed.picture(found), "score over the size of each perturbation", narrow),
-        "caption": perturbed.HEAT if grid else perturbed.LINES,
-        "worst": [(title, pictures.traces_picture(task, {title: one})) for title, one in worst],
-    }
-
-
-def write_margins(found: Sequence[perturbed.Margins], path: Path, task: Task, about: str) -> Path:
-    """Write a page about margins; return its path.
-
-    Raises:
-        LogbookError: the page cannot be written.
-    """
-    write_named(
-        path, render("robust.html.j2", {"task": task.name, **margins_content(found, about, task)}, reloads=None)
-    )
-    return path
 
 
 def render(name: str, content: object, **more: Any) -> str:
