@@ -60,6 +60,7 @@ def test_eval_compares_with_other_agents_in_the_same_episodes(line: Line, steady
         ("os:system", "os is a module of Python itself"),
         ("own_agents:bad", "the scored agent returned 'left', not an action of CartPole-v1"),
         ("ppo:model.zip", "loading a Stable-Baselines3 model can run any code in the file"),
+        ("model.zip", "model.zip: which kind of model is this? write ppo:model.zip"),
         ("nowhere.txt", "cannot read nowhere.txt"),
     ],
 )

@@ -21,19 +21,13 @@ from policygen.tasks.faults import close
 from policygen.tasks.task import Task
 
 ENGINE = "one by one"
-MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
+_MODEL = re.compile(r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", re.IGNORECASE)
 _FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 
 
 def is_agent(text: str) -> bool:
     """Whether a text names an agent of another library: `MODULE:NAME` or `ppo:MODEL.zip`."""
-    return MODEL.fullmatch(text) is not None or _FUNCTION.fullmatch(text) is not None
-
-
-def refuse_model_without_algorithm(text: str) -> None:
-    """Raise UsageError for `MODEL.zip` without the name of its algorithm."""
-    if text.endswith(".zip"):
-        raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
+    return _MODEL.fullmatch(text) is not None or _FUNCTION.fullmatch(text) is not None
 
 
 def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
@@ -48,7 +42,7 @@ def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
     Raises:
         UsageError: there is no agent of this name, it cannot be loaded, or is not trusted or of another environment.
     """
-    if model := MODEL.fullmatch(text):
+    if model := _MODEL.fullmatch(text):
         return _sb3_model(model[1], model[2], task, trust=trust)
     module, _, name = text.partition(":")
     try:

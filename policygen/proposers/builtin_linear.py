@@ -152,7 +152,7 @@ def _step_size(context: Context) -> float:
 
 
 def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate: float) -> str:
-    """Return the text of equations over `n_NAME = (NAME - mean) / spread` (see `normalise`).
+    """Return the text of equations over `n_NAME = (NAME - mean) / spread` (see `policies.normalise`).
 
     Mean and spread are those of NAME in the episodes of random actions, so that weights of different attempts are
     comparable. Later searches take them from the first one, as the buffer may have evicted these episodes.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from policygen import __version__
-from policygen.episodes.agents import is_agent, load_agent, refuse_model_without_algorithm
+from policygen.episodes.agents import is_agent, load_agent
 from policygen.episodes.buffer import checked_trajectory
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError, reason_of
@@ -93,7 +93,8 @@ def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
     """
     if is_agent(text):
         return load_agent(text, task, trust=trust)
-    refuse_model_without_algorithm(text)
+    if text.endswith(".zip"):
+        raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
     path = find_run(text)
     if not path.is_dir() and path.suffix != ".json":
         return _of_text(path, task)
