@@ -153,7 +153,7 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 
 def _result_line(run: Run, attempt: Attempt) -> str:
-    number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{_planned(run)}'}"
+    number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{run.config.iterations}'}"
     if isinstance(run.provider, ProviderPool) and attempt.requests.model:
         number += f"  {attempt.requests.model}:"
     if attempt.number == 0:
@@ -183,10 +183,6 @@ def share_lines(of_models: Sequence[Share]) -> list[str]:
     ]
 
 
-def _planned(run: Run) -> int:
-    return run.config.iterations * run.config.candidates
-
-
 def _from_cache(run: Run) -> str:
     return f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
 
@@ -202,7 +198,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(style="bold", width=9, no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # cut long lines
-    table.add_row("done", ProgressBar(total=_planned(run), completed=done[-1].number if done else 0, width=60))
+    table.add_row("done", ProgressBar(total=run.config.iterations, completed=done[-1].number if done else 0, width=60))
     for row in progress_rows(run, done, elapsed, activity)[1:]:
         table.add_row(*row)
     return table
@@ -210,7 +206,7 @@ def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | N
 
 def progress_rows(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> list[tuple[str, str]]:
     """Describe the progress of a run, `elapsed` seconds after its start, in rows of a name and a text."""
-    planned, number = _planned(run), done[-1].number if done else 0
+    planned, number = run.config.iterations, done[-1].number if done else 0
     best = run.search.best
     rows = {"done": f"{number} of {planned}"}
     rows["best"] = f"attempt {best.number}: {run.search.reported_score}" if best is not None else "none yet"

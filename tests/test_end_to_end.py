@@ -201,11 +201,10 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
 
 
 def test_what_was_proposed_before_the_budget_ended_is_scored() -> None:
-    candidates = 2
-    with ChatServer([ALWAYS_RIGHT] * candidates + [BEST_LAKE]) as server:
-        result = run(server, iterations=5, candidates=candidates, max_calls=candidates + 1)
-    assert result.summary.attempts == candidates + 1
-    assert sum(a["calls"] for a in attempts_of(result.folder)) == candidates + 1
+    with ChatServer([ALWAYS_RIGHT, ALWAYS_RIGHT, BEST_LAKE]) as server:
+        result = run(server, iterations=5, max_calls=3)
+    assert result.summary.attempts == 3
+    assert sum(a["calls"] for a in attempts_of(result.folder)) == 3
     assert result.final is not None
     assert result.final.mean == pytest.approx(0.74016, abs=1e-4)
 
@@ -234,9 +233,9 @@ def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(
     assert result.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
 
 
-@pytest.mark.parametrize(("limit", "candidates"), [(10, 1), (41, 3), (79, 1)])
-def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int, candidates: int) -> None:
-    settings = {"candidates": candidates, "max_tokens": 1, "max_usd": 0}  # no model, so no tokens and no money
+@pytest.mark.parametrize("limit", [10, 79])
+def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int) -> None:
+    settings = {"max_tokens": 1, "max_usd": 0}  # no model, so no tokens and no money
     result = policygen.run("cartpole", iterations=6, max_episodes=limit, final_episodes=2, **settings)
     assert (result.summary.llm_calls, result.summary.tokens_in, result.summary.usd) == (0, 0, 0.0)
     assert result.summary.episodes <= limit
@@ -261,11 +260,11 @@ def test_budgets_are_options_of_the_command_line(line: Line) -> None:
 # --- replies without a server ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"candidates": 3}, {"conversation": "continued"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"conversation": "continued"}], ids=str)
 def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     script = [ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, NO_POLICY, NO_POLICY, NO_POLICY, BEST_LAKE, *[ALWAYS_DOWN] * 4]
     with ChatServer(script) as server:
-        first = run(server, iterations=6 if not settings.get("candidates") else 2, max_calls=11, **settings)
+        first = run(server, iterations=6, max_calls=11, **settings)
     again = policygen.run(
         "frozenlake", llm=f"replay:{first.folder}", iterations=first.summary.iterations, out="again", **settings
     )

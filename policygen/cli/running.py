@@ -43,7 +43,6 @@ _OPTIONS_OF_A_RUN = opt.all_of(
     opt.RUN_SETTINGS,
     opt.TRUST,
     opt.BUDGET_OPTIONS,
-    click.option("--candidates", type=int, help="Proposals asked for in each round (default 1)."),
     click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2)."),
     click.option(
         "--refine",

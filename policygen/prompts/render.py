@@ -159,7 +159,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "features": [name for name, _ in incumbent.lets] if incumbent is not None else [],
         "number": context.number,
         "iterations": config.iterations,
-        "planned": config.iterations * config.candidates,
         "best": best_view(best, context.reported_score),
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e) if mean is None else with_losses(viewed(e), e.trajectory, mean) for e in worst],

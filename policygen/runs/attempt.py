@@ -342,8 +342,8 @@ class Attempt:
         violations: how often its scored episodes violated each requirement of the task.
         idle: parts of the policy without effect in these episodes.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
-        stopped: the reason if a budget was used up before a repair or the score of this attempt; the run then ends
-            after this round. Empty for most attempts.
+        stopped: the reason if a budget was used up before a repair or the score of this attempt; the run then ends.
+            Empty for most attempts.
         seconds: time spent on this attempt, the model's share included.
     """
 

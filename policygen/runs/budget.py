@@ -150,17 +150,15 @@ class Ledger:
         if tuning and self.tuning_steps is not None:
             self.tuning_steps += steps
 
-    def shortage(self, episodes: int) -> str:
-        """Return why no further policy is requested, as a sentence; its score would take `episodes` episodes."""
-        affords = self.affords_episodes(episodes)
+    def check_affordable(self, episodes: int) -> None:
+        """Raise BudgetExhausted if no further policy can be scored, which takes `episodes` episodes."""
+        if self.affords_episodes(episodes):
+            return
         if self._steps_are_scarcer:
             steps = max(0, (self.config.max_steps or 0) - self.env_steps)
             left = f"{steps:,} of {self.config.max_steps:,} steps (--max-steps) are left"
-            wanted = "a whole round of" if affords else f"{episodes}"
-            return f"{left}, too few for {wanted} episodes of up to {self.longest:,} steps"
-        if affords:
-            return f"too few of {self.config.max_episodes} episodes are left for a whole round"
-        return f"fewer than {episodes} of {self.config.max_episodes} episodes are left"
+            raise BudgetExhausted(f"{left}, too few for {episodes} episodes of up to {self.longest:,} steps")
+        raise BudgetExhausted(f"fewer than {episodes} of {self.config.max_episodes} episodes are left")
 
     @property
     def episodes_left(self) -> int | None:

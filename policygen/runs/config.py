@@ -116,8 +116,7 @@ class SearchSettings(_Settings):
     policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
         "table", description="kind of policy: table, or equations (also called linear)"
     )
-    iterations: int = Field(20, ge=1, description="rounds of requests for proposals")
-    candidates: int = Field(1, ge=1, le=64, description="proposals asked for in each round")
+    iterations: int = Field(20, ge=1, description="proposals asked for, one after the other")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
     stop_at: float | None = Field(
         None, ge=-math.inf, description="stop when the best score reaches this (default: the known optimum)"

@@ -176,8 +176,8 @@ class Logbook:
     def clear_up(self, attempts: Sequence[Attempt]) -> None:
         """Remove the remains of an interruption.
 
-        These are lines of an unfinished round (`attempts` are those that stay), incomplete lines, partial files, and
-        the summary of the unfinished run.
+        These are lines after the `attempts` that stay, incomplete lines, partial files, and the summary of the
+        unfinished run.
         """
         remove_parts(self.folder)
         log = self.folder / "attempts.jsonl"

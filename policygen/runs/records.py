@@ -147,8 +147,8 @@ class Summary:
     """The report of a run when it ends; `summary.json` is its saved form.
 
     Attributes:
-        iterations: number of rounds of requests that were carried out.
-        attempts: number of attempts: several per round with `candidates`, and one for each later tuning.
+        iterations: number of proposals that were asked for.
+        attempts: number of attempts: one for each proposal, and one for each later tuning.
         llm_calls: number of requests to a language model.
         requests: number of all requests, those to `builtin` included.
         cached: number of answers that came from a cache and cost nothing.

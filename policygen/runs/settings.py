@@ -15,7 +15,6 @@ class Settings(TypedDict, total=False):
     choose: Literal["ucb", "round"] | None
     policy: PolicyKind | None
     iterations: int | None
-    candidates: int | None
     episodes: int | None
     warmup_episodes: int | None
     final_episodes: int | None

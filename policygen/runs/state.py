@@ -109,18 +109,15 @@ class Search:
         self.best = last if self.best is recorded else self.best
         self.attempts[-1] = last
 
-    def next_round(self, config: RunConfig) -> list[Context]:
-        """Return the contexts of the next round's prompts, one for each candidate; none after the last round.
+    def next_context(self, config: RunConfig) -> Context | None:
+        """Return the context of the next prompt; None after the last iteration.
 
         Raises BudgetExhausted if an attempt used up a budget; its record says so, and a resumed run ends there too.
         """
         if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
             raise BudgetExhausted(stopped)
-        rounds = sum(attempt.kind != "tuning" for attempt in self.attempts[1:]) // config.candidates
-        if rounds >= config.iterations:
-            return []
-        first = self.context(rounds * config.candidates + 1, config)
-        return [replace(first, number=first.number + k) for k in range(config.candidates)]
+        done = sum(attempt.kind != "tuning" for attempt in self.attempts[1:])
+        return self.context(done + 1, config) if done < config.iterations else None
 
     def earlier_turns(self, config: RunConfig) -> Sequence[Message]:
         """Return the earlier turns that a prompt carries: none, unless the conversation is continued."""

@@ -137,16 +137,10 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING
     if episodes is None:
-        proposals = config.iterations * config.candidates - number + 1
-        share = left // (proposals + 1) - SCORES_OF_PROPOSAL * config.episodes
+        share = left // (config.iterations - number + 2) - SCORES_OF_PROPOSAL * config.episodes
         episodes = share if share >= LEAST_SHARE else 0
-    # Scoring and validating the tuned policy, and scoring the rest of its round, must still be possible.
-    return min(episodes, left - (2 + rest_of_round(number, config)) * config.episodes)
-
-
-def rest_of_round(number: int, config: RunConfig) -> int:
-    """Return the number of proposals that come after attempt `number` in its round."""
-    return -number % config.candidates
+    # Scoring and validating the tuned policy must still be possible.
+    return min(episodes, left - 2 * config.episodes)
 
 
 def constants_for(episodes: int) -> int:

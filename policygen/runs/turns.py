@@ -44,12 +44,7 @@ def choose_model(number: int, attempts: Sequence[Attempt], models: Sequence[str]
     """
     if config.choose == "round" or len(models) == 1:
         return models[(number - 1) % len(models)]
-    first = number - (number - 1) % config.candidates
-    before = [attempt for attempt in attempts if attempt.number < first]
-    round_so_far: list[str] = []
-    for _ in range(first, number + 1):
-        round_so_far.append(_next_model(before, models, round_so_far))
-    return round_so_far[-1]
+    return _next_model(attempts, models, [])
 
 
 def ucb_choice(values: Mapping[T, float], tried: Mapping[T, int]) -> T:

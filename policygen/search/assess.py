@@ -68,7 +68,6 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     Raises EnvironmentFault if the environment has failed under several proposals in a row.
     """
     started = time.perf_counter()
-    runner.reserve_for_round(proposal.number if trials is None else 0)
     attempt, unchanged = _proposed(proposal, tuning=trials is not None), (search.best_score, search.validation)
     if proposal.parsed.policy is None:
         verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"

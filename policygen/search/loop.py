@@ -34,7 +34,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
 
     Yields attempts as they are scored; the first, number 0, is random actions. `search` holds the state. At the end,
     `search.stopped` is the reason: all iterations are done, a budget is used up, the target is reached, or the search
-    makes no progress. A search that already has attempts continues after its last complete iteration.
+    makes no progress. A search that already has attempts continues after its last attempt.
 
     Args:
         request_log: sends every request of the proposer, or returns its recorded reply.
@@ -50,7 +50,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             yield search.keep(assess_random_actions(runner))
         if proposer.is_language_model:
             rehearse(search, config)
-        while contexts := search.next_round(config):
+        while (context := search.next_context(config)) is not None:
             search.validation = confirm_best(search, runner)
             reached = reason_to_stop(search.convincing_score, search.task, config)
             if reason := reached or reason_to_give_up(search.attempts, config):
@@ -59,24 +59,14 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             # Unused recorded replies mean that an earlier process was interrupted. If the user's environment crashed
             # it, this process survives only if others play the environment.
             runner.players.isolated = request_log.has_recorded and runner.players.foreign
-            scorable = wait_and_comment(contexts[: runner.scorable(len(contexts))], request_log)
-            prompts = [render_prompt(context, config, search.earlier_turns(config)) for context in scorable]
-            check_shown(scorable, prompts, config, request_log)
-            proposals: list[Proposal] = []
-            exhausted: BudgetExhausted | None = None
-            try:
-                for prompt, context in zip(prompts, scorable, strict=True):
-                    proposals.append(proposer.propose(prompt, context, request_log))
-            except BudgetExhausted as error:
-                exhausted = error  # the proposals made before it are still assessed
-            for proposal in proposals:
-                yield search.keep(assess(proposal, search, runner))
-            if exhausted is not None:
-                raise exhausted
-            if len(scorable) < len(contexts):
-                raise runner.budget_error()
+            runner.ledger.check_affordable(config.episodes)
+            context = wait_and_comment(context, request_log)
+            prompt = render_prompt(context, config, search.earlier_turns(config))
+            check_shown(context, prompt, config, request_log)
+            proposal = proposer.propose(prompt, context, request_log)
+            yield search.keep(assess(proposal, search, runner))
             if config.conversation == "continued":  # else no prompt carries them
-                search.turns += conversation_turn(proposals[0].exchanges)
+                search.turns += conversation_turn(proposal.exchanges)
         else:
             search.stopped = f"all {config.iterations} iterations are done"
     except BudgetExhausted as error:

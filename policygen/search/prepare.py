@@ -146,7 +146,7 @@ def _affordable(episodes: int, config: RunConfig) -> int:
     """Return `episodes`, reduced to what `max_episodes` allows, but not below the default."""
     if config.max_episodes is None:
         return episodes
-    share = (config.max_episodes - config.warmup_episodes) // (config.iterations * config.candidates + 1)
+    share = (config.max_episodes - config.warmup_episodes) // (config.iterations + 1)
     if config.refine.episodes is not None:
         share -= config.refine.episodes
     elif config.refine.method is not None:  # tuning gets the remainder, which should be the larger part

@@ -74,8 +74,7 @@ def _contexts(search: Search, config: RunConfig) -> Iterator[Context]:
     better = replace(refused, number=5, accepted=True, comparison=replace(refused.comparison, gain=1.0))
     for tuned in (Tuned("a stand-in"), Tuned("a stand-in", saved(proposed), score)):
         after = replace(better, tuned=tuned)
-        planned = config.iterations * config.candidates
-        yield replace(found, number=planned, best=after, attempts=(*attempts, after), comments=())
+        yield replace(found, number=config.iterations, best=after, attempts=(*attempts, after), comments=())
 
 
 def _policies(context: Context, config: RunConfig) -> Iterator[Policy]:

@@ -84,7 +84,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     # A provider that cannot be used raises here, before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
-    kept = _count_unchanged(attempts, before, config) if more else _count_in_whole_rounds(attempts, logbook, config)
+    kept = _count_unchanged(attempts, before, config) if more else len(attempts)
     run = _read(logbook, config, provider, attempts[:kept], trust=trust, env=env)
     if assignments:
         logbook.write_settings(config)
@@ -99,10 +99,10 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
 
 
 def load_run(folder: Path, *, trust: bool = False) -> Run:
-    """Load a run as it was after its last whole round, with `builtin` as its provider; changes no file.
+    """Load a run as it was after its last attempt, with `builtin` as its provider; changes no file.
 
-    Attempts of an unfinished round are dropped; their replies remain as `answers`. Episodes missing in the saved buffer
-    are replayed from their seeds.
+    Replies that no attempt has used remain as `answers`. Episodes missing in the saved buffer are replayed from their
+    seeds.
 
     Args:
         trust: let the task name modules to import and paths to read.
@@ -112,15 +112,7 @@ def load_run(folder: Path, *, trust: bool = False) -> Run:
         TaskError: the untrusted task names a module or a path.
     """
     logbook = Logbook(folder)
-    config, attempts = logbook.config(), logbook.attempts()
-    return _read(logbook, config, Builtin(), attempts[: _count_in_whole_rounds(attempts, logbook, config)], trust=trust)
-
-
-def _count_in_whole_rounds(attempts: Sequence[Attempt], logbook: Logbook, config: RunConfig) -> int:
-    """Count the attempts up to the last whole round, or all of a finished run."""
-    proposals = sum(attempt.kind != "tuning" for attempt in attempts[1:])
-    left_over = proposals % config.candidates
-    return 1 + proposals - left_over if left_over and logbook.summary() is None else len(attempts)
+    return _read(logbook, logbook.config(), Builtin(), logbook.attempts(), trust=trust)
 
 
 def _read(
@@ -152,7 +144,7 @@ def _read(
             f"{logbook.folder / 'transcript.jsonl'} is missing or damaged: it has {ledger.calls} of the {known} "
             f"requests of {len(attempts) - 1} attempts; {REMEDY}"
         )
-    search.turns = _turns(used, config)
+    search.turns = _turns(used)
     for attempt in attempts:
         search.add(attempt)
     if attempts:
@@ -185,7 +177,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             buffer.add(attempt.number, [e.trajectory for e in earlier if e.attempt == attempt.number])
         last_saved = len(attempts) - 1
     elif last_saved >= len(attempts):
-        # The saved buffer holds episodes of a round that will be assessed again, and may have evicted others.
+        # The saved buffer holds episodes of an attempt that will be assessed again, and may have evicted others.
         buffer, last_saved = ReplayBuffer(config.buffer_steps), -1
     search.buffer = buffer
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
@@ -218,8 +210,8 @@ def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunCon
     """Count the first attempts that the larger budget `now` would not have changed.
 
     Prompts state the number of planned attempts; this difference is ignored. Attempts that only tuned are dropped,
-    because they come after the last proposal. A round that a budget cut short is also dropped, and so are all attempts
-    from the first that the old episode limit may have affected.
+    because they come after the last proposal. An attempt that a budget cut short is also dropped, and so are all
+    attempts from the first that the old episode limit may have affected.
     """
     proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
     kept = len(proposals)
@@ -227,7 +219,7 @@ def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunCon
         if attempt.stopped or (number and _may_have_been_limited(proposals[number - 1].standing.episodes, before, now)):
             kept = number
             break
-    return kept - max(0, kept - 1) % now.candidates
+    return kept
 
 
 def _may_have_been_limited(played: int, before: RunConfig, now: RunConfig) -> bool:
@@ -235,17 +227,17 @@ def _may_have_been_limited(played: int, before: RunConfig, now: RunConfig) -> bo
     if before.max_episodes is None or before.max_episodes == now.max_episodes:
         return False
     # Upper bound of the episodes that an attempt plays or reserves. In multiples of `before.episodes`: both sides of a
-    # close comparison take PROLONGATIONS[-1] each, the own scores of the attempt and its validation less than 6, and
-    # the rest of its round less than 2 per candidate. Confirming the best policy takes up to `most_compared`.
-    scores = (2 * PROLONGATIONS[-1] + 6 + 2 * before.candidates) * before.episodes + most_compared(before.episodes)
+    # close comparison take PROLONGATIONS[-1] each, the own scores of the attempt and its validation less than 6.
+    # Confirming the best policy takes up to `most_compared`.
+    scores = (2 * PROLONGATIONS[-1] + 6) * before.episodes + most_compared(before.episodes)
     return before.max_episodes - played < scores + (before.refine.episodes or 0)
 
 
-def _turns(exchanges: Sequence[Exchange | FailedExchange], config: RunConfig) -> list[Message]:
-    """Return the messages of a continued conversation: request and last reply of each round's first candidate."""
+def _turns(exchanges: Sequence[Exchange | FailedExchange]) -> list[Message]:
+    """Return the messages of a continued conversation: request and last reply of each attempt."""
     found: list[Message] = []
     for number in sorted({e.attempt for e in exchanges}):
         own = [e for e in exchanges if isinstance(e, Exchange) and e.attempt == number]
-        if own and (number - 1) % config.candidates == 0:
+        if own:
             found += conversation_turn(own)
     return found

@@ -17,7 +17,7 @@ from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
-from policygen.errors import BudgetExhausted, EnvironmentFault
+from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.attempt import Attempt, Standing
@@ -25,7 +25,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress
 from policygen.runs.state import Search
-from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning, rest_of_round
+from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.environments import fits
 from policygen.tasks.perturb import Perturbation
@@ -69,7 +69,6 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self.tell = tell
         self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # consecutive proposals for which the environment failed
-        self._reserved = 0
         self._started = time.perf_counter() - (search.attempts[-1].standing.wall_seconds if search.attempts else 0.0)
 
     def __exit__(self, *exception: object) -> None:
@@ -127,7 +126,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """
         played = score.episodes if score is not None else 0
         if (left := self.ledger.episodes_left) is not None:
-            episodes = min(episodes, played + left - self._reserved)
+            episodes = min(episodes, played + left)
         if episodes <= max(played, 1):
             return score
         return self._extended("validation", policy, score, episodes)
@@ -237,26 +236,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def affords(self, wanted: int, *scores: Score) -> bool:
         """Whether the limit allows extending each score to `wanted` episodes."""
         lacking = sum(max(0, wanted - score.episodes) for score in scores)
-        return self.ledger.affords_episodes(lacking + self._reserved)
-
-    def scorable(self, proposals: int) -> int:
-        """Return how many of `proposals` policies could be scored, so that no others are paid for.
-
-        Raises BudgetExhausted if not even one more proposal could be scored.
-        """
-        left = self.ledger.episodes_left
-        affordable = proposals if left is None else min(proposals, left // self.config.episodes)
-        if not affordable:
-            raise self.budget_error()
-        return affordable
-
-    def budget_error(self) -> BudgetExhausted:
-        """Return the error that says why no further policy is requested."""
-        return BudgetExhausted(self.ledger.shortage(self.config.episodes))
-
-    def reserve_for_round(self, number: int) -> None:
-        """Reserve episodes for the rest of the round while attempt `number` is compared with the best."""
-        self._reserved = rest_of_round(number, self.config) * self.config.episodes
+        return self.ledger.affords_episodes(lacking)
 
     def note_fault(self, error: EnvironmentFault) -> None:
         """Count a proposal for which the environment failed.

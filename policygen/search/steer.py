@@ -1,9 +1,8 @@
-"""Between rounds, wait while the run is paused, and add the user's comments to the prompts."""
+"""Before a prompt, wait while the run is paused, and add the user's comments to the prompts."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,14 +23,14 @@ _IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
-def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> list[Context]:
-    """Wait until the run is not paused, and return the round's contexts with the user's comments.
+def wait_and_comment(context: Context, request_log: RequestLog) -> Context:
+    """Wait until the run is not paused, and return the context with the user's comments.
 
     Raises LogbookError if the file of comments is damaged or cannot be written.
     """
     steering = request_log.steering
-    if steering is None or not contexts:
-        return list(contexts)
+    if steering is None:
+        return context
     command = f"policygen continue {shlex.quote(str(steering.path.parent))}"
 
     def tell(paused: bool) -> None:
@@ -39,20 +38,15 @@ def wait_and_comment(contexts: Sequence[Context], request_log: RequestLog) -> li
 
     steering.wait(tell)
     request_log.tell(None)
-    comments = steering.for_prompt(contexts[0].number, answered=request_log.has_recorded_reply)
-    return [replace(context, comments=comments) for context in contexts] if comments else list(contexts)
+    comments = steering.for_prompt(context.number, answered=request_log.has_recorded_reply)
+    return replace(context, comments=comments) if comments else context
 
 
-def check_shown(
-    contexts: Sequence[Context], prompts: Sequence[Prompt], config: RunConfig, request_log: RequestLog
-) -> None:
+def check_shown(context: Context, prompt: Prompt, config: RunConfig, request_log: RequestLog) -> None:
     """Tell the user if a prompt does not show all comments, because its template does not."""
-    for context, prompt in zip(contexts, prompts, strict=True):
-        request = prompt.messages[-1].content
-        if any(comment.split("\n")[0][:_IDENTIFYING] not in request for comment in context.comments):
-            name = improve_template(config)
-            request_log.tell(f"template {name} does not show comments; {_ADD}")
-            return
+    request = prompt.messages[-1].content
+    if any(comment.split("\n")[0][:_IDENTIFYING] not in request for comment in context.comments):
+        request_log.tell(f"template {improve_template(config)} does not show comments; {_ADD}")
 
 
 def pause(folder: Path, paused: bool = True) -> bool:
@@ -114,11 +108,11 @@ def _all_sent_words(config: RunConfig) -> str:
 
 
 def _are_all_prompts_sent(folder: Path, config: RunConfig) -> bool:
-    """Whether the first prompt of the last iteration is sent. The other prompts are rendered before that.
+    """Whether the prompt of the last iteration is sent.
 
     In an interrupted run a prompt without a reply does not count, because it will be rendered and sent again.
     """
-    before_the_last = (config.iterations - 1) * config.candidates
+    before_the_last = config.iterations - 1
     sent, answered = Transcript(folder / "transcript.jsonl").last_sent_and_answered()
     if answered > before_the_last or sent <= before_the_last:
         return answered > before_the_last

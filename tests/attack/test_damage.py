@@ -123,7 +123,7 @@ def with_a_value_exchanged(suffix: str, content: bytes, rng: random.Random) -> b
 
 
 # A changed setting may ask for much work: that is no damage, and not what is tried here.
-MODEST = {"jobs": 1, "iterations": 4, "episodes": 3, "warmup_episodes": 3, "final_episodes": 3, "candidates": 1}
+MODEST = {"jobs": 1, "iterations": 4, "episodes": 3, "warmup_episodes": 3, "final_episodes": 3}
 
 
 def modest(folder: Path) -> None:

@@ -103,8 +103,8 @@ def test_the_same_run_again_asks_nobody_and_a_new_seed_asks_everything() -> None
     assert Path("answers/replies.sqlite").stat().st_size < 100_000
 
 
-def test_candidates_of_a_round_differ_in_their_seed_and_a_run_again_asks_nobody() -> None:
-    settings = {"temperature": 0.0, "candidates": 3, "iterations": 1, "repairs": 0, "extra_body": {"top_k": 20}}
+def test_attempts_differ_in_their_seed_and_a_run_again_asks_nobody() -> None:
+    settings = {"temperature": 0.0, "iterations": 3, "repairs": 0, "extra_body": {"top_k": 20}}
     with ChatServer([LEANING, ALWAYS_LEFT, LEANING] * 3) as server:
         first = run(server, "one", **settings)
         again = run(server, "two", **settings)

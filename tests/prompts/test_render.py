@@ -147,13 +147,13 @@ def test_a_table_is_told_where_its_episodes_began_and_what_they_returned() -> No
     assert template_variables(context, config)["starts"] == []  # all begin alike
 
 
-def test_attempts_are_counted_in_attempts_not_in_rounds() -> None:
-    context, config = searched("cartpole", "table", iterations=2, candidates=3)
-    assert context.number == 7
+def test_the_number_of_the_attempt_is_told() -> None:
+    context, config = searched("cartpole", "table", iterations=3, prompt_tokens=100_000)
+    assert context.number == 4
     _, request = texts(render_prompt(context, effective_config(context.task, "cartpole", base=config)))
-    assert "This is attempt 7. " in request  # the run is over; its last prompt said 6 of 6
-    context = dataclasses.replace(context, number=6)
-    assert "This is attempt 6 of 6." in texts(render_prompt(context, config))[1]
+    assert "This is attempt 4. " in request  # the run is over; its last prompt said 3 of 3
+    context = dataclasses.replace(context, number=3)
+    assert "This is attempt 3 of 3." in texts(render_prompt(context, config))[1]
 
 
 @pytest.mark.parametrize(

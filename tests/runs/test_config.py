@@ -31,13 +31,13 @@ def test_equations_is_another_word_for_linear_and_stored_as_linear(tmp_path, lin
 
 
 def test_later_sources_win(tmp_path):
-    task = replace(LAKE, run=(("iterations", 3), ("episodes", 4), ("candidates", 5), ("repairs", 6)))
+    task = replace(LAKE, run=(("iterations", 3), ("episodes", 4), ("patience", 5), ("repairs", 6)))
     file = tmp_path / "config.toml"
-    file.write_text("episodes = 40\ncandidates = 50\nrepairs = 7\n")
+    file.write_text("episodes = 40\npatience = 50\nrepairs = 7\n")
     config = effective_config(
-        task, "t", file=file, assignments=["candidates=6", "repairs=8"], options={"repairs": 9, "seed": None}
+        task, "t", file=file, assignments=["patience=6", "repairs=8"], options={"repairs": 9, "seed": None}
     )
-    assert (config.iterations, config.episodes, config.candidates, config.repairs, config.seed) == (3, 40, 6, 9, 0)
+    assert (config.iterations, config.episodes, config.patience, config.repairs, config.seed) == (3, 40, 6, 9, 0)
 
 
 @pytest.mark.parametrize(

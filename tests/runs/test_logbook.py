@@ -226,7 +226,7 @@ def test_damage_is_one_sentence(folder: Path) -> None:
 def test_proposals_that_cannot_be_scored_are_not_asked_for() -> None:
     provider = Written([LEANING] * 9)
     result = policygen.run(
-        "cartpole", llm=provider, iterations=3, candidates=3, episodes=5, warmup_episodes=5, final_episodes=2,
+        "cartpole", llm=provider, iterations=9, episodes=5, warmup_episodes=5, final_episodes=2,
         max_episodes=5 + 15 + 10,
     )  # fmt: skip
     scored = [attempt for attempt in result.attempts if attempt.score is not None and attempt.number]

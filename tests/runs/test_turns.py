@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from policygen.runs.attempt import Attempt, Comparison, Requests
 from policygen.runs.config import RunConfig
 from policygen.runs.turns import Share, choose_model, shares
@@ -68,16 +66,6 @@ def test_the_same_gain_for_less_money_is_asked_more() -> None:
 
 def test_without_any_gain_all_are_asked_alike() -> None:
     assert count_of(played(30, dict.fromkeys(MODELS, 0.0), {})) == {"x:a": 11, "x:b": 10, "x:c": 9}
-
-
-@pytest.mark.parametrize("candidates", [2, 4, 5])
-def test_a_round_is_decided_by_what_was_before_it(candidates: int) -> None:
-    attempts = played(40, {"x:a": 0.1, "x:b": 1.0, "x:c": 0.0}, {}, candidates=candidates)
-    settings = config(candidates=candidates)
-    for attempt in attempts[1:]:
-        first = attempt.number - (attempt.number - 1) % candidates
-        for known in (attempts[:first], attempts[: attempt.number], attempts):
-            assert choose_model(attempt.number, known, MODELS, settings) == attempt.requests.model
 
 
 def test_tuning_and_strangers_count_for_nobody() -> None:

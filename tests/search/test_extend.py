@@ -46,7 +46,7 @@ STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, A
     "table": (POLE, SMALL, {"iterations": 2}, {"iterations": 4}),
     "exact": ("frozenlake", SMALL, {"iterations": 2}, {"iterations": 4}),
     "stopped at the optimum": ("nim", SMALL, {"iterations": 4}, {"iterations": 8}),
-    "tuned": (SWING, {**LINEAR, "refine": "cma:30", "candidates": 2}, {"iterations": 1}, {"iterations": 2}),
+    "tuned": (SWING, {**LINEAR, "refine": "cma:30"}, {"iterations": 2}, {"iterations": 4}),
     # Episodes are left after the proposals, and the best policy is tuned on with them: later, when more is asked for.
     "tuned on": (
         POLE,
@@ -60,19 +60,9 @@ STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, A
         {"max_episodes": 150},
         {"max_episodes": 400},
     ),
-    "calls within a round": (
-        "frozenlake",
-        {**SMALL, "iterations": 3, "candidates": 3},
-        {"max_calls": 4},
-        {"max_calls": 8},
-    ),
+    "calls": ("frozenlake", {**SMALL, "iterations": 9}, {"max_calls": 4}, {"max_calls": 8}),
     "patience": ("frozenlake", {**SMALL, "iterations": 8, "seed": 2}, {"patience": 1}, {"patience": 3}),
-    "episodes within a round": (
-        POLE,
-        {**SMALL, "iterations": 4, "candidates": 3},
-        {"max_episodes": 37},
-        {"max_episodes": 70},
-    ),
+    "episodes": (POLE, {**SMALL, "iterations": 12}, {"max_episodes": 37}, {"max_episodes": 70}),
     "several": (
         POLE,
         {**SMALL, "seed": 5},
@@ -114,7 +104,7 @@ SCRIPT = (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, *[NO_POLICY] * 3, ALWAYS_DO
 
 @pytest.mark.parametrize(("calls", "conversation"), [(1, "fresh"), (6, "continued")])
 def test_a_model_is_asked_nothing_again(calls: int, conversation: str) -> None:
-    settings: dict[str, Any] = {"iterations": 5, "candidates": 2, "conversation": conversation, "llm": "compatible:m"}
+    settings: dict[str, Any] = {"iterations": 10, "conversation": conversation, "llm": "compatible:m"}
     with ChatServer(SCRIPT) as server:
         whole = made("frozenlake", "whole", base_url=server.openai_url, max_calls=8, **settings)
         asked = [chat.body["messages"] for chat in server.chats]

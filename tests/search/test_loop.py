@@ -44,8 +44,7 @@ LEANING_BUT = pole("| 0 | 2 | 5 | 5 | left |", "| * | * | 0-2 | * | left |", "| 
 
 
 def run(texts: list[str], task: str = "cartpole", **settings: Any) -> policygen.RunResult:
-    candidates = settings.get("candidates", 1)
-    chosen = {"iterations": len(texts) // candidates, "episodes": 10, "final_episodes": 10, "repairs": 0, **settings}
+    chosen = {"iterations": len(texts), "episodes": 10, "final_episodes": 10, "repairs": 0, **settings}
     return policygen.run(task, llm=Written(texts), **chosen)
 
 
@@ -162,31 +161,29 @@ def test_exact_scores_are_compared_exactly() -> None:
     assert len(seeds) == len(set(seeds)) == 20 + 3 * 10
 
 
-# --- numbering, candidates, failures ---------------------------------------------------------------------------------
+# --- numbering, conversation, failures -------------------------------------------------------------------------------
 
 
-def test_candidates_of_a_round_see_the_same_history_and_are_scored_in_order() -> None:
+def test_every_prompt_sees_all_earlier_attempts() -> None:
     provider = Written([ALWAYS_LEFT, LEANING, ALWAYS_LEFT, FALLING])
-    result = policygen.run("cartpole", llm=provider, iterations=2, candidates=2, episodes=10, final_episodes=5)
+    result = policygen.run("cartpole", llm=provider, iterations=4, episodes=10, final_episodes=5)
     assert [a.number for a in result.attempts] == [0, 1, 2, 3, 4]
     assert [a.accepted for a in result.attempts] == [False, True, True, False, True]
     requests = [prompt.messages[-1].content for prompt in provider.prompts]
     assert "## No policy yet" in requests[0]
-    assert "## No policy yet" in requests[1]
+    assert "(attempt 1)" in requests[1]
     assert "(attempt 2)" in requests[2]
     assert "(attempt 2)" in requests[3]
-    assert result.summary.iterations == 2
-    assert result.summary.attempts == 4
+    assert (result.summary.iterations, result.summary.attempts) == (4, 4)
 
 
-def test_a_continued_conversation_carries_the_first_candidates_turns() -> None:
-    texts = [ALWAYS_LEFT, LEANING, ALWAYS_LEFT, FALLING, LEANING, FALLING]
+def test_a_continued_conversation_carries_the_earlier_turns() -> None:
+    texts = [ALWAYS_LEFT, LEANING, FALLING]
     provider = Written(texts)
     policygen.run(
         "cartpole",
         llm=provider,
         iterations=3,
-        candidates=2,
         conversation="continued",
         prompt_tokens=50_000,
         episodes=5,
@@ -194,7 +191,7 @@ def test_a_continued_conversation_carries_the_first_candidates_turns() -> None:
     )
     last = provider.prompts[-1].messages
     assert [m.role for m in last] == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert [m.content for m in last if m.role == "assistant"] == [texts[0], texts[2]]
+    assert [m.content for m in last if m.role == "assistant"] == texts[:2]
 
 
 def test_a_failed_attempt_is_recorded_and_the_loop_goes_on() -> None:
@@ -280,15 +277,6 @@ def test_two_replies_that_see_no_improvement_end_the_run() -> None:
 
 
 # --- what tuning may spend, and what is told -------------------------------------------------------------------------
-
-
-def test_tuning_the_first_candidate_leaves_the_others_the_episodes_of_their_score() -> None:
-    pushes = [fenced(f"left = 0\nright = {weight}*angle + 0.1*spin") for weight in (1, 2)]
-    result = run(
-        pushes, policy="linear", candidates=2, episodes=5, warmup_episodes=2, refine="cma:2000", max_episodes=160
-    )
-    assert [a.score is not None for a in result.attempts[1:]] == [True, True]
-    assert result.attempts[1].tuned.refinement.startswith("cma")
 
 
 @pytest.mark.parametrize(

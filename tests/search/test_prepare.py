@@ -86,7 +86,6 @@ def test_runs_of_one_task_have_one_number_whatever_their_seed_and_machine() -> N
 
 def test_a_budget_of_episodes_is_not_eaten_by_scores() -> None:
     assert chosen("Blackjack-v1", max_episodes=8_000) == (95, 2_000)
-    assert chosen("Blackjack-v1", max_episodes=8_000, candidates=4) == (24, 2_000)
     assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate") == (23, 2_000)
     assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate:200") == (45, 2_000)
     assert chosen("Blackjack-v1", max_episodes=500) == (20, 2_000)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
         ("improve_table", "{% for e in worst_episodes if e.failed and best %}{{ nosuch }}{% endfor %}"),
         ("_best", "{% if best and best.proposed %}{{ nosuch }}{% endif %}"),
         ("repair", "{% for p in problems if p.line %}{{ p.line + 'x' }}{% endfor %}"),
-        ("system", "{% if number == planned %}{{ nosuch }}{% endif %}"),
+        ("system", "{% if number == iterations %}{{ nosuch }}{% endif %}"),
     ],
 )
 def test_an_error_in_a_branch_ends_the_run_before_the_first_request(name: str, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -81,15 +80,15 @@ STORIES = {
         ),
         {"iterations": 6, "price_in": 0.1, "price_out": 0.7},
     ),
-    "candidates": Story(
+    "calls": Story(
         "frozenlake",
         (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_RIGHT, *[NO_POLICY] * 3, ALWAYS_DOWN, BEST_LAKE),
-        {"iterations": 3, "candidates": 3, "max_calls": 8},
+        {"iterations": 9, "max_calls": 8},
     ),
     "continued": Story(
         "frozenlake",
         (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_DOWN, ALWAYS_RIGHT),
-        {"iterations": 2, "candidates": 2, "conversation": "continued"},
+        {"iterations": 4, "conversation": "continued"},
     ),
     "sampled": Story(
         POLE,
@@ -99,7 +98,7 @@ STORIES = {
     "budget": Story(
         POLE,
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
-        {"iterations": 3, "candidates": 2, "episodes": 5, "max_episodes": 37, "final_episodes": 5},
+        {"iterations": 6, "episodes": 5, "max_episodes": 37, "final_episodes": 5},
     ),
     # Prompts show a policy as it was written, also after tuning and after it was saved.
     "commented": Story(
@@ -115,28 +114,21 @@ STORIES = {
     ),
     "table": Story(POLE, (), {"iterations": 4, "seed": 3, **FEW}),
     "noisy": Story("Blackjack-v1", (), {"iterations": 1, "final_episodes": 5}),
-    "memory": Story(
-        POLE, (), {"policy": "linear", "memory": True, "iterations": 2, "candidates": 2, "refine": "cma:30", **FEW}
-    ),
+    "memory": Story(POLE, (), {"policy": "linear", "memory": True, "iterations": 4, "refine": "cma:30", **FEW}),
 }
 
 
 def moments(folder: Path) -> Iterator[tuple[int, int]]:
     """Yield the numbers of lines of the transcript and of the attempts after each write of a finished run."""
-    rounds = json.loads(json.dumps(load_run(folder).config.candidates))
     asked = [line["attempt"] for line in transcript_of(folder)]
     scored = [line["number"] for line in attempts_of(folder)]
     yield 0, 0
     yield 0, 1
-    last = -(-max(scored) // rounds)
-    for round_ in range(1, last + 1):
-        before = sum(number <= (round_ - 1) * rounds for number in asked)
-        after = sum(number <= round_ * rounds for number in asked)
-        done = sum(number <= (round_ - 1) * rounds for number in scored)
+    for attempt in range(1, max(scored) + 1):
+        before, after = (sum(number <= last for number in asked) for last in (attempt - 1, attempt))
         for lines in range(before + 1, after + 1):
-            yield lines, done
-        for number in range(done + 1, sum(number <= round_ * rounds for number in scored) + 1):
-            yield after, number
+            yield lines, attempt
+        yield after, attempt + 1
 
 
 def broken_off(whole: Path, there: Path, lines: int, attempts: int, torn: bool) -> None:
@@ -201,7 +193,7 @@ def lines_in(out: Path, name: str) -> int:
     ("task", "settings"),
     [
         ("cartpole", {"iterations": 8, "seed": 3, **FEW}),
-        ("frozenlake", {"iterations": 4, "candidates": 3, "conversation": "continued"}),
+        ("frozenlake", {"iterations": 12, "conversation": "continued"}),
     ][: amount(1, 2)],
 )
 def test_a_search_killed_again_and_again_ends_as_if_it_had_not_been(
@@ -236,10 +228,10 @@ class Deadly(ChatServer):
 
 def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(tmp_path: Path) -> None:
     script = [ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_RIGHT, ALWAYS_DOWN, NO_POLICY, BEST_LAKE, ALWAYS_DOWN]
-    settings = ("--iterations", 2, "--candidates", 3, "--llm", "compatible:m")
+    settings = ("--iterations", 6, "--llm", "compatible:m")
     with ChatServer(script) as server:
         told: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url}
-        whole = made("frozenlake", "whole", iterations=2, candidates=3, **told)
+        whole = made("frozenlake", "whole", iterations=6, **told)
         asked = [chat.body["messages"] for chat in server.chats]
     with Deadly(script) as server:
         server.deadly = {2, 5}

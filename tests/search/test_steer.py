@@ -92,11 +92,6 @@ def test_once_and_withdrawn(tmp_path: Path) -> None:
     assert (carrying(provider), carrying(provider, "only now")) == ([2], [2])
 
 
-def test_all_candidates_of_a_round_are_told(tmp_path: Path) -> None:
-    provider, _, _ = a_run(tmp_path, {1: lambda steering: steering.say("go", once=True)}, candidates=2, max_calls=4)
-    assert carrying(provider, "- go\n") == [3, 4]
-
-
 def test_a_template_that_shows_no_comments_is_named(tmp_path: Path, workplace: Path) -> None:
     (workplace / "templates").mkdir()
     (workplace / "templates" / "mine.j2").write_text("Row and column decide. Attempt {{ number }}.\n")

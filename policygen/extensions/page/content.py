@@ -216,9 +216,7 @@ def read_run(folder: Path) -> RunContent:
     user = Steering(folder).read()
 
     def comments_of(number: int) -> tuple[str, ...]:
-        first = number - (number - 1) % config.candidates  # the prompts of a round have the same comments
-        carried = user.carried.get(first, ()) if number else ()
-        return tuple(user.comments[n - 1].text for n in sorted(carried))
+        return tuple(user.comments[n - 1].text for n in sorted(user.carried.get(number, ())))
 
     views = [replace(view, comments=comments_of(view.number)) for view in shown_attempts(attempts, best, turns)]
     return RunContent(task, folder, config, summary, attempts, best, views, user, logbook.versions())

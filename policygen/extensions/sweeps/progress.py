@@ -182,8 +182,7 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
         seconds += most * task.max_steps / speed
         entry = read_spec(cell.llm).entry
         if entry is None or entry.is_language_model:
-            asked = config.iterations * config.candidates
-            asked = asked if config.max_calls is None else min(asked, config.max_calls)
+            asked = config.iterations if config.max_calls is None else min(config.iterations, config.max_calls)
             requests[cell.llm] += asked
             model = cell.llm.partition(":")[2]
             price = cost(llm_options(config), cell.llm, model, config.prompt_tokens, REPLY_TOKENS)
@@ -208,9 +207,8 @@ def estimate(plan: SweepPlan, overrides: tuple[str, ...], workers: int, *, trust
 
 def _most_episodes(config: RunConfig) -> int:
     """Return the most episodes that a run can play, without those that decide close comparisons."""
-    proposals = config.iterations * config.candidates
     tuning = 0 if config.refine.method is None else config.refine.episodes or TUNING
-    searching = config.warmup_episodes + proposals * (2 * config.episodes + tuning)
+    searching = config.warmup_episodes + config.iterations * (2 * config.episodes + tuning)
     if config.max_episodes is not None:
         searching = min(searching, config.max_episodes)
     return searching + config.final_episodes

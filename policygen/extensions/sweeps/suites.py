@@ -23,7 +23,7 @@ FOLDER = "envs/suites"
 # the server.
 PROTOCOL = (
     "policy",
-    *("iterations", "candidates", "episodes", "warmup_episodes", "final_episodes"),
+    *("iterations", "episodes", "warmup_episodes", "final_episodes"),
     *("max_episodes", "max_calls", "patience", "repairs", "stop_at", "refine"),
 )
 

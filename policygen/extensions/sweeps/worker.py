@@ -272,9 +272,8 @@ class _Reporter(Listener):
         self._report(attempt.number)
 
     def _report(self, number: int) -> None:
-        planned = self.run.config.iterations * self.run.config.candidates
         best = self.run.search.reported_score
-        self.tell(Progress(self.key, number, planned, best.mean if best is not None else None))
+        self.tell(Progress(self.key, number, self.run.config.iterations, best.mean if best is not None else None))
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

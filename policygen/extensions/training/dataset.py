@@ -86,8 +86,7 @@ def _requests_of(folder: Path) -> Iterator[_Request]:
             found.setdefault(exchange.attempt, []).append(exchange)
     for exchange in (exchange for some in found.values() for exchange in some):
         attempt, last = attempts[exchange.attempt], exchange is found[exchange.attempt][-1]
-        first = exchange.attempt - (exchange.attempt - 1) % config.candidates  # the first attempt of its round
-        revised = best_of(attempts[:first])
+        revised = best_of(attempts[: exchange.attempt])
         incumbent = revised.policy if revised is not None else None
         score = attempt.tuned.proposed_score if attempt.tuned.kept else attempt.score
         row = {

@@ -304,9 +304,9 @@ def test_a_cluster_needs_what_is_not_installed(line: Line, monkeypatch: pytest.M
     assert done.code == 2
     assert sentences(done.err) == ['Error: --on ray needs Ray: pip install "policygen[ray]"']
     open_sweep(SWEPT).lock.release()  # is not in use any more
-    done = line("resume", "swept", "--set", "candidates=2")
+    done = line("resume", "swept", "--set", "patience=2")
     assert done.code == 2
-    assert "--set candidates: a resumed sweep can only change prompt_tokens, jobs" in done.err
+    assert "--set patience: a resumed sweep can only change prompt_tokens, jobs" in done.err
 
 
 def test_a_strangers_suite_or_manifest_neither_imports_nor_writes_elsewhere_nor_gets_a_key(
