@@ -30,9 +30,6 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers
     from policygen.api import simplify as simplify
     from policygen.episodes.score import Score as Score
     from policygen.errors import PolicygenError as PolicygenError
-    from policygen.extensions.film.film import Film as Film
-    from policygen.extensions.film.film import animate as animate
-    from policygen.extensions.film.frames import Look as Look
     from policygen.extensions.plots.actions import plot_policy as plot_policy
     from policygen.extensions.plots.curves import plot_runs as plot_runs
     from policygen.extensions.training.dataset import make_dataset as make_dataset
@@ -50,8 +47,6 @@ _PUBLIC = {
     "api": "RunResult compare export film make_env parse plant report resume run score simplify",
     "episodes.score": "Score",
     "errors": "PolicygenError",
-    "extensions.film.film": "Film animate",
-    "extensions.film.frames": "Look",
     "extensions.plots.actions": "plot_policy",
     "extensions.plots.curves": "plot_runs",
     "extensions.training.dataset": "make_dataset",

@@ -45,7 +45,7 @@ from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
 if TYPE_CHECKING:
-    from policygen.extensions.film.film import Which
+    from policygen.extensions.film import Which
     from policygen.extensions.plots.reports import Report
     from policygen.extensions.simplify.simplify import Simplified
 
@@ -338,7 +338,7 @@ def film(
         TaskError: the environment cannot be made or rendered.
         PolicyError: there is no policy.
     """
-    from policygen.extensions.film import film as films
+    from policygen.extensions import film as films
     from policygen.extensions.plots.style import check_suffix
 
     check_suffix(Path(path), films.FORMATS)

@@ -230,56 +230,33 @@ def _plot_episodes(
 
 
 @click.command()
-@click.option("-o", "--output", type=opt.PATH, help="A .gif or .mp4 (default: film.gif).")
-@click.option("--window", is_flag=True, help="Show it in a window instead; keys pause it and go step by step.")
+@click.option("-o", "--output", type=opt.PATH, default=Path("film.gif"), help="A .gif or .mp4 (default: film.gif).")
 @click.option(
     "--episodes", type=click.IntRange(1), help="Episodes to play (default 1; with --best, --worst or --median 20)."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
 @click.option("--best", "which", flag_value="best", help="Film only the episode with the highest return.")
-@click.option(
-    "--worst",
-    is_flag=False,
-    flag_value="",
-    metavar="[REQUIREMENT]",
-    help="Film only the one with the lowest return, or the one furthest from meeting a requirement: --worst=overshoot.",
-)
+@click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest return.")
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
 @opt.READ_POLICY
-def film(source: Path, output: Path | None, *, window: bool, worst: str | None, **choice: Any) -> None:
-    """Film a policy: every step with its return, its action, and the row or terms that decided it.
+def film(source: Path, output: Path, *, task_name: str | None, attempt: int | None, trust: bool, **choice: Any) -> None:
+    """Film a policy: every step with its return, and the signals so far.
 
-    The episodes are those of `policygen eval` with the same seed. Most environments, MP4 and windows need
+    The episodes are those of `policygen eval` with the same seed. Most environments and MP4 need
     `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
     """
-    from policygen.extensions.film import film as films
-    from policygen.extensions.film.frames import Look, ending_of, frames
-    from policygen.extensions.film.window import check_screen, show
+    from policygen.extensions import film as films
     from policygen.extensions.plots.style import check_suffix
     from policygen.runs.reading import read_policy
 
-    if window:
-        if output is not None:
-            raise UsageError("a film goes into a file or into a window: give -o or --window")
-        check_screen()
-    path = output or Path("film.gif")
-    check_suffix(path, films.FORMATS)
-    task_name, attempt, trust = (choice.pop(name) for name in ("task_name", "attempt", "trust"))
+    check_suffix(output, films.FORMATS)
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
-    if worst == "":
-        choice["which"] = "worst"
-    shown = films.takes(policy, requirement=worst or None, **choice)
-    if window:
-        show(list(frames(policy, shown, Look(width=640))), policy.task.name)
-    else:
-        path = films.film(policy, shown, path)
-    for take in shown:
-        episode = take.episode
-        what = take.title or "episode"
-        said = ", ".join(ending_of(episode, policy.task))
-        say(f"{what}: return {episode.episode_return:.6g}, {episode.length} steps, seed {episode.seed}; {said}")
-    if not window:
-        say(path)
+    shown = films.takes(policy, **choice)
+    path = films.film(policy, shown, output)
+    for title, one in shown.items():
+        facts = f"return {one.episode_return:.6g}, {one.length} steps, seed {one.seed}"
+        say(f"{title}: {facts}; {films.ending_of(one, policy.task)}")
+    say(path)
 
 
 @click.command()

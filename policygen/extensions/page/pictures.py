@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.extensions.compare.words import number
-from policygen.extensions.film.film import gif, takes
-from policygen.extensions.film.frames import SMALL
+from policygen.extensions.film import gif, takes
 from policygen.extensions.plots.actions import action_figure
 from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.style import rendered
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST_SVG = 250_000  # bytes; a larger figure becomes a PNG
+MOST_FRAMES = 80  # of the film, which is then about 150 KB
 EPISODES = 5  # played for the film, which shows the one with the median return
 _DPI = 110
 _MAX_READABLE = 5.6  # inches; a figure of at most this width can be read on a telephone
@@ -117,12 +117,12 @@ def film_of(policy: Policy) -> tuple[Picture | None, str]:
     """
     try:
         shown = takes(policy, episodes=EPISODES, which="median")
-        content = gif(policy, shown, SMALL)
+        content = gif(policy, shown, most=MOST_FRAMES)
     except PolicygenError as error:
         return None, f"No film: {error}"
-    episode = shown[0].episode
+    (episode,) = shown.values()
     words = f"The median of {EPISODES} episodes by return, {number(episode.episode_return)}"
-    words += f", in {episode.length:,} steps, with the reason for each action below. Seed {episode.seed}."
+    words += f", in {episode.length:,} steps. Seed {episode.seed}."
     return Picture(data_url(content, "image/gif"), "An episode"), words
 
 

@@ -169,16 +169,22 @@ def _binned(policy: TablePolicy) -> list[_Axis]:
     return axes
 
 
+def quantities_behind(policy: Policy) -> frozenset[str]:
+    """Return the observations and remembered values that decide the actions, directly or through features."""
+    features = dict(policy.reader.needed)
+    behind = policy.names_read() | {slot_of(name) for name in policy.reader.remembered}
+    while defined := behind & features.keys():
+        behind = (behind - defined).union(*(names_in(features[name]) for name in defined))
+    return behind
+
+
 def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[list[_Axis], list[dict[str, Numbers]]]:
     """Return the quantities that decide the actions of equations, and all quantities at the steps of a few episodes.
 
     They are observations and remembered values or, if these are more than two, the features in use if these are not.
     """
-    reader, features = policy.reader, dict(policy.reader.needed)
+    reader, behind = policy.reader, quantities_behind(policy)
     direct = policy.names_read() | {slot_of(name) for name in reader.previous}
-    behind = {*direct, *map(slot_of, reader.remembered)}
-    while defined := behind & features.keys():
-        behind = (behind - defined).union(*(names_in(features[name]) for name in defined))
     names = [name for name in reader.names if name in (direct if len(direct) <= 2 < len(behind) else behind)]
     episodes, why = (episodes, "") if episodes else played(policy)
     along = [reader.along(one.observations[:-1], one.actions) for one in episodes]

@@ -32,7 +32,7 @@ _COLUMN_WIDTH, _SINGLE_WIDTH, _PANEL_HEIGHT = 3.6, 4.4, 1.5  # inches; _SINGLE_W
 
 
 @dataclass(frozen=True, slots=True)
-class _Signal:
+class Signal:
     """A quantity over the steps of an episode."""
 
     name: str
@@ -80,7 +80,7 @@ def traces_figure(task: Task, episodes: Mapping[str, Trajectory], *, narrow: boo
         narrow: for a narrow screen: only the last episode.
     """
     shown = dict(list(episodes.items())[-1:]) if narrow else episodes
-    panels = [_panels(task, episode) for episode in shown.values()]
+    panels = [panels_of(task, episode) for episode in shown.values()]
     count = min(len(panels[0]), MOST_PANELS)
     with style():
         width = _SINGLE_WIDTH if narrow else max(6.0, _COLUMN_WIDTH * len(shown))
@@ -89,7 +89,9 @@ def traces_figure(task: Task, episodes: Mapping[str, Trajectory], *, narrow: boo
         for column, (title, episode), found in zip(grid.T, shown.items(), panels, strict=True):
             column[0].set_title(f"{title}\nreturn {episode.episode_return:.5g}, seed {episode.seed}", fontsize=9)
             for axes, signals in zip(column, found, strict=False):
-                _draw(axes, signals, task.step_seconds or 1)
+                draw_panel(axes, signals, task.step_seconds)
+                if len(signals) > 1:
+                    axes.legend(fontsize=7, loc="best", ncols=2)
             column[-1].set_xlabel("time [s]" if task.step_seconds else "step")
         for axes, signals in zip(grid[:, 0], panels[0], strict=False):
             first = signals[0]
@@ -98,7 +100,7 @@ def traces_figure(task: Task, episodes: Mapping[str, Trajectory], *, narrow: boo
         return figure
 
 
-def _panels(task: Task, episode: Trajectory) -> list[list[_Signal]]:
+def panels_of(task: Task, episode: Trajectory) -> list[list[Signal]]:
     """Return the signals of an episode by panel."""
     known = {name for name, _ in episode.info}
     readable = tuple(one for one in task.requirements if one.info_names <= known)  # files do not keep `info`
@@ -114,17 +116,17 @@ def _panels(task: Task, episode: Trajectory) -> list[list[_Signal]]:
             case Call("abs", (Name(name),)) if name in task.observation_names:  # abs(x) < 1
                 limits.setdefault(name, []).extend([(side.requirement, side.right), (side.requirement, -side.right)])
             case _:
-                others.append([_Signal(to_text(side.node), side.left, limits=((side.requirement, side.right),))])
+                others.append([Signal(to_text(side.node), side.left, limits=((side.requirement, side.right),))])
     return [
-        *_by_panel([_Signal(o.name, row, o.unit, limits=tuple(limits.get(o.name, ()))) for o, row in observed]),
-        *_by_panel([_Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
+        *_by_panel([Signal(o.name, row, o.unit, limits=tuple(limits.get(o.name, ()))) for o, row in observed]),
+        *_by_panel([Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
         *others,
     ]
 
 
-def _by_panel(signals: Sequence[_Signal]) -> list[list[_Signal]]:
+def _by_panel(signals: Sequence[Signal]) -> list[list[Signal]]:
     """Return signals by panel: at most `MOST_LINES` of one unit share a panel."""
-    panels: list[list[_Signal]] = []
+    panels: list[list[Signal]] = []
     for signal in signals:
         alike = (panel for panel in panels if signal.unit and panel[0].unit == signal.unit and not signal.labels)
         fitting = next((panel for panel in alike if len(panel) < MOST_LINES), None)
@@ -135,9 +137,10 @@ def _by_panel(signals: Sequence[_Signal]) -> list[list[_Signal]]:
     return panels
 
 
-def _draw(axes: Axes, signals: Sequence[_Signal], seconds: float) -> None:
+def draw_panel(axes: Axes, signals: Sequence[Signal], step_seconds: float | None) -> None:
+    """Draw signals over time in seconds, or over steps if the length of a step is unknown."""
     for k, signal in enumerate(signals):
-        times = seconds * np.arange(len(signal.values))
+        times = (step_seconds or 1) * np.arange(len(signal.values))
         drawn: dict[str, Any] = {"color": OKABE_ITO[k % len(OKABE_ITO)], "linewidth": 1.2, "label": signal.name}
         if signal.labels:
             axes.step(times, signal.values, where="post", **drawn)
@@ -145,7 +148,6 @@ def _draw(axes: Axes, signals: Sequence[_Signal], seconds: float) -> None:
         else:
             axes.plot(times, signal.values, **drawn)
         for requirement, limit in signal.limits:
-            axes.plot(seconds * np.arange(len(limit)), limit, color=GREY, linestyle="--", linewidth=1)
+            axes.plot(times[: len(limit)], limit, color=GREY, linestyle="--", linewidth=1)
             axes.annotate(requirement, (0, limit[0]), fontsize=7, color=GREY, xytext=(2, 2), textcoords="offset points")
-    if len(signals) > 1:
-        axes.legend(fontsize=7, loc="best", ncols=2)
+    axes.locator_params(axis="x", integer=step_seconds is None)

@@ -1,1 +1,0 @@
-"""Films of policies at work."""

@@ -1,0 +1,260 @@
+"""Films: their frames show the scored episodes, and messages where nothing can be drawn."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from PIL import Image
+from support import environment
+
+import policygen
+from policygen.episodes.simulator import Simulator
+from policygen.errors import EnvironmentFault, TaskError
+from policygen.extensions import film
+from policygen.extensions.film import LAST_FRAME, WIDTH, Stage, ending_of, frames
+from policygen.policies.policy import Policy
+from policygen.tasks.load import load_task
+from policygen.tasks.task import Task, output_names
+
+LEAN = """
+let lean = angle + 0.25*spin + 0.04*position + 0.08*velocity
+bins lean: 0
+| lean | action |
+| 0    | left   |
+| *    | right  |
+"""
+REMEMBERING = "let sum = clip(prev(sum) + 0.1*sin, -3, 3)\ntorque = -8*sin - rate - sum + 0.3*prev(torque)"
+
+
+@pytest.fixture(scope="module")
+def falling() -> Policy:
+    return policygen.parse(
+        "let lean = angle\nbins lean: 0\n| lean | action |\n|-|-|\n| 0 | left |\n| * | right |", "cartpole"
+    )
+
+
+def opened(content: bytes) -> list[Image.Image]:
+    picture = Image.open(io.BytesIO(content))
+    found = []
+    for i in range(picture.n_frames):
+        picture.seek(i)
+        found.append(picture.convert("RGB"))
+    return found
+
+
+@pytest.mark.parametrize(("name", "text"), [("cartpole", LEAN), ("pendulum", REMEMBERING)], ids=["cartpole", "memory"])
+def test_a_film_earns_what_the_score_of_its_seed_earned(name, text):
+    policy = policygen.parse(text, name)
+    score = policygen.score(policy, episodes=3, seed=7)
+    shown = film.takes(policy, episodes=3, seed=7)
+    with Stage(policy.task) as stage:
+        ends = [list(stage.play(episode, ()))[-1] for episode in shown.values()]
+    assert tuple(episode.seed for episode in shown.values()) == score.seeds
+    assert [scene.earned for scene in ends] == pytest.approx(list(score.returns), rel=1e-12)
+    assert list(shown) == ["episode 1 of 3", "episode 2 of 3", "episode 3 of 3"]
+
+
+def test_the_best_the_worst_and_the_median_are_chosen(falling):
+    returns = policygen.score(falling, episodes=5, seed=3).returns
+    chosen = {}
+    for which in ("best", "worst", "median"):
+        ((title, episode),) = film.takes(falling, episodes=5, seed=3, which=which).items()
+        assert title == f"episode {returns.index(episode.episode_return) + 1} of 5, the {which}"
+        chosen[which] = episode.episode_return
+    assert chosen == {"best": max(returns), "worst": min(returns), "median": sorted(returns)[2]}
+    assert list(film.takes(falling, episodes=1, which="worst")) == ["episode 1 of 1, the worst"]
+
+
+def test_the_frames_of_a_gif_are_the_pictures_of_the_environment_above_the_signals(falling):
+    shown = film.takes(falling)
+    content = film.gif(falling, shown, most=80)
+    assert len(content) < 150_000
+    pictures = opened(content)
+    assert len(pictures) <= 80
+    with Stage(falling.task) as stage:
+        ends = [scene.picture for scene in stage.play(*shown.values(), {0})]
+    high = round(WIDTH * 400 / 600)
+    for drawn, picture in zip((pictures[0], pictures[-1]), ends, strict=True):
+        assert drawn.width == WIDTH
+        upper = Image.fromarray(picture).resize((WIDTH, high))
+        difference = np.abs(np.asarray(upper, float) - np.asarray(drawn.crop((0, 0, WIDTH, high)), float))
+        assert np.mean(difference > 40) < 0.01
+    below = [np.asarray(picture.crop((0, high + 60, WIDTH, picture.height)), int) for picture in pictures]
+    blue = [np.count_nonzero(panel[..., 2] - panel[..., 0] > 80) for panel in below]  # the lines of the signals
+    assert all(later > earlier for earlier, later in itertools.pairwise(blue))
+
+
+def test_all_frames_of_a_film_have_one_size(falling):
+    assert len({image.size for image, _ in frames(falling, film.takes(falling, episodes=3), 16)}) == 1
+
+
+def test_the_last_frame_holds_and_says_why_the_episode_ended(falling):
+    shown = film.takes(falling)
+    (episode,) = shown.values()
+    assert ending_of(episode, falling.task) == "terminated: failed, not solved"
+    whole = replace(episode, rewards=np.ones(500, np.float32), terminated=False, truncated=True)
+    assert ending_of(whole, falling.task) == "truncated at 500 steps, not solved"
+    assert ending_of(replace(episode, terminated=False), falling.task) == "truncated by the environment, not solved"
+    lake = load_task("frozenlake-deterministic")
+    goal = replace(episode, rewards=np.array([0, 0, 1], np.float32), episode_return=1.0)
+    assert ending_of(goal, lake) == "terminated: goal reached, solved"
+    assert ending_of(replace(goal, unstable=True), replace(lake, solved=None)) == "the simulation broke down"
+    picture = Image.open(io.BytesIO(film.gif(falling, shown, most=3)))
+    picture.seek(picture.n_frames - 1)
+    assert picture.info["duration"] == 1_000 * LAST_FRAME > 2_000
+
+
+def test_a_long_film_is_cut_to_what_fits_and_a_short_one_is_slow(falling):
+    policy = policygen.parse(LEAN, "cartpole")
+    shown = film.takes(policy)
+    assert next(iter(shown.values())).length == 500
+    made = [seconds for _, seconds in frames(policy, shown, 40)]
+    assert len(made) <= 41
+    assert sum(made) == pytest.approx(500 / 50 + LAST_FRAME, rel=0.05)
+    slowed = [seconds for _, seconds in frames(falling, film.takes(falling), 20)]
+    assert 2 < sum(slowed[:-1]) < 3
+
+
+def test_a_film_that_differs_from_the_scored_episode_warns(falling):
+    ((title, episode),) = film.takes(falling).items()
+    other = {title: replace(episode, episode_return=episode.episode_return + 1)}
+    with pytest.warns(UserWarning, match=f"did not repeat the episode of seed {episode.seed}"):
+        film.gif(falling, other, most=3)
+
+
+def test_the_library_writes_an_mp4(falling, tmp_path):
+    reader = pytest.importorskip("imageio_ffmpeg")
+    falling.save(tmp_path / "p.json")
+    path = policygen.film(tmp_path / "p.json", tmp_path / "film.mp4")
+    played = reader.read_frames(str(path))
+    about = next(played)
+    assert about["codec"] == "h264"
+    size = about["source_size"]
+    first = np.frombuffer(next(played), np.uint8).reshape(size[1], size[0], 3)
+    assert size[0] == WIDTH
+    assert first[:200].mean() > 200  # white, with a cart
+    assert first[200:280].min() < 60
+    assert sum(1 for _ in played) > 20
+
+
+def test_the_command_writes_a_gif_and_says_what_it_shows(tmp_path, falling, line):
+    falling.save(tmp_path / "p.json")
+    done = line("film", "p.json", "--worst", "--episodes", 3)
+    assert done.err == ""
+    returns = policygen.score(falling, episodes=3).returns
+    worst = returns.index(min(returns)) + 1
+    assert done.out.startswith(f"episode {worst} of 3, the worst: return {min(returns):g}, ")
+    assert "; terminated: failed, not solved\n" in done.out
+    assert done.out.endswith("film.gif\n")
+    assert len(opened((tmp_path / "film.gif").read_bytes())) > 10
+
+
+def test_a_mistake_is_a_sentence(tmp_path, falling, line):
+    falling.save(tmp_path / "p.json")
+    done = line("film", "p.json", "-o", "a.png")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "end the name in .gif, .mp4" in done.err
+
+
+# --- replayed episodes -----------------------------------------------------------------------------------------------
+
+
+def lively(name: str) -> Policy:
+    """A linear policy that does different things at different times."""
+    task = load_task(name)
+    rng = np.random.default_rng(4)
+    lines = [
+        f"{output} = " + " + ".join(f"{rng.normal():.2f}*{x}" for x in task.observation_names)
+        for output in output_names(task)
+    ]
+    return policygen.parse("\n".join(lines), task, "linear")
+
+
+@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "lunarlander", "hopper", "pong"])
+def test_an_episode_is_the_same_when_it_is_drawn(name):
+    policy = lively(name)
+    with Simulator(policy.task) as simulator:
+        [_, episode] = simulator.play(policy, [1, 2])
+    with Stage(policy.task) as stage:
+        scenes = list(stage.play(episode, {0, 3}))
+    assert [(scene.step, scene.is_last) for scene in scenes] == [(0, False), (3, False), (episode.length, True)]
+    earned = [float(np.sum(episode.rewards[: scene.step], dtype=np.float64)) for scene in scenes]
+    assert [scene.earned for scene in scenes] == pytest.approx(earned, rel=1e-6, abs=1e-6)
+    assert scenes[-1].earned == pytest.approx(episode.episode_return, rel=1e-9, abs=1e-9)
+    assert scenes[0].picture.shape == scenes[-1].picture.shape
+    assert (scenes[0].picture != scenes[-1].picture).any()
+
+
+class Mute(gym.Env):
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = gym.spaces.Box(-1, 1, (4,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(4, np.float32), 1.0, False, False, {}
+
+
+class Crooked(Mute):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def render(self):
+        return np.zeros((3, 4))
+
+
+def the_task(kind: type[gym.Env]) -> Task:
+    name = f"{kind.__name__}-v0"
+    if name not in gym.registry:
+        gym.register(name, entry_point=kind)
+    return replace(load_task("cartpole"), gym_id=name, max_steps=3)
+
+
+def test_an_environment_without_pictures_is_refused_in_a_sentence():
+    with pytest.raises(
+        TaskError, match=r"^Mute-v0 draws no pictures \(it has no render mode `rgb_array`\).*show RUN -o"
+    ):
+        Stage(the_task(Mute))
+
+
+def test_a_picture_that_is_none_is_a_fault_of_the_environment():
+    policy = policygen.parse("left = 1\nright = 0", "cartpole", "linear")
+    with Simulator(load_task("cartpole")) as simulator:
+        [episode] = simulator.play(policy, [1])
+    with Stage(the_task(Crooked)) as stage, pytest.raises(EnvironmentFault, match=r"float64 of shape \(3, 4\)"):
+        list(stage.play(episode, ()))
+
+
+@pytest.mark.parametrize(
+    ("missing", "name", "said"),
+    [
+        ("pygame", "frozenlake", 'pip install "policygen[render]"'),
+        ("mujoco.egl mujoco.osmesa", "inverted-pendulum", "neither EGL nor OSMesa works"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_sentence(tmp_path, missing, name, said):
+    path = tmp_path / "policy.json"
+    lively(name).save(path)
+    code = (
+        f"import sys\nsys.modules.update(dict.fromkeys({missing.split()!r}))\nfrom policygen.cli import main\n"
+        f"sys.argv = ['policygen', 'film', {str(path)!r}]\nmain()"
+    )
+    screenless = {k: v for k, v in environment().items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=screenless, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("*.gif"))
