@@ -353,27 +353,15 @@ def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
     return replace(source, task=trusted(source.task)) if trust else source
 
 
-def report(
-    source: str | Path,
-    path: str | Path = "report.html",
-    *,
-    task: str | None = None,
-    film: bool = True,
-    trust: bool = False,
-) -> Path:
-    """Write an HTML page about a run, a sweep or a policy's file: one file that needs no network; return the path.
-
-    Args:
-        task: the task of a text file.
-        film: play an episode for the page.
-        trust: let the task name modules to import and paths to read for that.
+def report(run: str | Path, path: str | Path = "report.html") -> Path:
+    """Write an HTML page about a run: one file that needs no network; return the path.
 
     Raises:
-        PolicygenError: it is not a run or a sweep, it is damaged, or the page cannot be written.
+        PolicygenError: it is not a run, it is damaged, or the page cannot be written.
     """
     from policygen.extensions.page.render import write_page
 
-    return write_page(find_run(str(source)), Path(path), task_name=task, film=film, trust=trust)
+    return write_page(find_run(str(run)), Path(path))
 
 
 def compare(

@@ -175,11 +175,11 @@ def attempts_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def page_of(folder: Path) -> str:
-    """The report page of a run or a sweep, without a film."""
+    """The report page of a run."""
     from policygen.extensions.page.render import write_page  # few tests draw
 
     with tempfile.TemporaryDirectory() as place:
-        return write_page(folder, Path(place) / "page.html", film=False).read_text()
+        return write_page(folder, Path(place) / "page.html").read_text()
 
 
 def the_run(out: Path) -> Path:

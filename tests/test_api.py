@@ -327,7 +327,7 @@ def test_keywords_are_the_settings_of_a_run_and_a_wrong_one_fails_the_type_check
 
 def test_what_a_run_left_is_reported_compared_simplified_and_exported(tmp_path: Path) -> None:
     result = policygen.run("cartpole", iterations=1, final_episodes=5, episodes=4)
-    assert policygen.report(result.folder, tmp_path / "page.html", film=False).read_text().startswith("<!DOCTYPE html>")
+    assert policygen.report(result.folder, tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
     assert "int cartpole_act(" in policygen.export(result.folder, "c", tmp_path / "policy.c")
     assert (tmp_path / "policy.c").exists()
     assert policygen.compare(result.folder).sentence

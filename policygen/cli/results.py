@@ -260,21 +260,17 @@ def film(source: Path, output: Path, *, task_name: str | None, attempt: int | No
 
 
 @click.command()
-@click.argument("source", metavar="RUN|SWEEP|best.json|POLICY.txt", type=opt.RunPath())
-@opt.TASK_OF_TEXT
+@click.argument("run", metavar="RUN", type=opt.RunPath())
 @click.option("-o", "--output", type=opt.PATH, default=Path("report.html"), help="File (default: report.html).")
-@click.option("--film/--no-film", default=True, help="Whether to play an episode for the page (default: yes).")
-@opt.TRUST
-def report(source: Path, output: Path, **options: Any) -> None:
-    """Write a page about a run, a sweep or a policy: one HTML file that needs no network. RUN may be `latest`.
+def report(run: Path, output: Path) -> None:
+    """Write a page about a run: one HTML file that needs no network. RUN may be `latest`.
 
-    It shows the final score, the learning curve, the policy as text and picture, an animated episode, the changes of
-    every attempt, every prompt and reply, cost, settings, and the command that repeats the run. For a policy it shows
-    the score on 100 fresh episodes, text, pictures and an animated episode. A browser can print it as a PDF.
+    It shows the task, the final score, the learning curve, the policy as text and as a map of its actions, its worst
+    episode, every attempt with its changes, prompts and replies, cost and settings. A browser can print it as a PDF.
     """
     from policygen.extensions.page.render import write_page
 
-    path = write_page(source, output, **options)
+    path = write_page(run, output)
     say(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 

@@ -97,7 +97,7 @@ class Session(Listener):
             raise ToolError("there is no run yet: `prompt` begins one")
         folder = self.run.folder.resolve()
         try:
-            return str(await asyncio.to_thread(write_page, folder, folder / "report.html", film=False))
+            return str(await asyncio.to_thread(write_page, folder, folder / "report.html"))
         except PolicygenError as error:
             raise ToolError(redacted(str(error))) from None
 

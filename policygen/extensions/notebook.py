@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from policygen.extensions.page.pictures import curve_picture
+from policygen.extensions.page.render import curve_picture
 from policygen.outgoing import as_html
 from policygen.progress import progress_rows
 from policygen.runs.attempt import Attempt

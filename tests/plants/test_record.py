@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 
-from support import Line, page_of
+from support import Line
 
 import policygen
-from policygen.extensions.page.pictures import plant_content
 from policygen.plants.record import (
     PlantRecord,
     PredictedValue,
@@ -18,11 +16,8 @@ from policygen.plants.record import (
     UncertainNumber,
     WorstPrediction,
     equations_of,
-    errors_in_words,
     plant_words,
-    worst_in_words,
 )
-from policygen.runs.reading import best_attempt
 
 PENDULUM = policygen.load_task("pendulum")
 TEXT = """let turned = 0.05*rate
@@ -54,25 +49,6 @@ def test_lines_errors_and_uncertain_numbers_are_told() -> None:
     assert said[-1] == "# uncertain: 0.05 ± 0.02 in `next cos`"
     again = equations_of(replace(account, text="\n".join(said)), PENDULUM)
     assert again.plant == equations_of(account, PENDULUM).plant, "it can be pasted back"
-
-
-def test_the_page_shows_it(plant_run: Path) -> None:
-    best = best_attempt(plant_run)
-    content = plant_content(best, PENDULUM)
-    page = unescape(page_of(plant_run))
-    section = page.split('<section id="plant">')[1].split("</section>")[0]
-    step, row = worst_in_words(content.record)
-    assert len(row) == 3
-    numbers = [one for _, one, _ in errors_in_words(content.record)]
-    numbers += [f"<td>{value}</td>" for values in row for value in values[1:]]
-    for shown in (content.text, "1.", f": {step}. The", *numbers):
-        assert shown in section
-    assert 'href="#plant"' in page
-    assert best is not None
-    assert best.tuned.fitted_plant is not None
-    account = replace(best.tuned.fitted_plant, text="next rate = <b>(")
-    kept = plant_content(replace(best, tuned=replace(best.tuned, fitted_plant=account)), PENDULUM)
-    assert kept.text == "next rate = <b>(  # rad/s"
 
 
 def test_show_prints_it_below_the_policy(plant_run: Path, line: Line) -> None:

@@ -1,1 +1,1 @@
-"""Report pages of runs and sweeps, each one self-contained HTML file."""
+"""The page of a run: one self-contained HTML file."""

@@ -17,7 +17,7 @@ from searched import made
 from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.page.pictures import own_episodes
+from policygen.extensions.page.render import own_episodes
 from policygen.plants.fit import fit_plant, with_errors
 from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
