@@ -79,7 +79,7 @@ def test_the_frames_of_a_gif_are_the_pictures_of_the_environment_above_the_signa
     pictures = opened(content)
     assert len(pictures) <= 80
     with Stage(falling.task) as stage:
-        ends = [scene.picture for scene in stage.play(*shown.values(), {0})]
+        ends = [scene.picture for scene in stage.play(next(iter(shown.values())), {0})]
     high = round(WIDTH * 400 / 600)
     for drawn, picture in zip((pictures[0], pictures[-1]), ends, strict=True):
         assert drawn.width == WIDTH
