@@ -45,8 +45,8 @@ from policygen.tasks.trial import refuse_unseeded, seeds_checked
 from policygen.tasks.trust import trusted
 
 if TYPE_CHECKING:
+    from policygen.extensions.compare.reports import Report
     from policygen.extensions.film import Which
-    from policygen.extensions.plots.reports import Report
     from policygen.extensions.simplify.simplify import Simplified
 
 _MOST_LINES = 24  # of a policy that is printed with its result

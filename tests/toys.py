@@ -8,7 +8,6 @@ import numpy as np
 
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
-from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integer_dimension
 from policygen.tasks.spaces import Actuator, Observation
@@ -36,11 +35,3 @@ def linear(text: str, task: Task | None = None) -> LinearPolicy:
     policy = parse(text, task or toy(TORQUE), "linear").policy
     assert isinstance(policy, LinearPolicy)
     return policy
-
-
-class Other(Policy):
-    """A kind of policy that nothing here knows."""
-
-    kind = "other"
-    act_columns = act_one = _act_on = act_on_quantities = None  # type: ignore[assignment]
-    _to_text = _to_record = _from_record = names_read = None  # type: ignore[assignment]

@@ -237,8 +237,8 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     from policygen.extensions.compare import tables
     from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.figure import comparison_figure
+    from policygen.extensions.compare.reports import as_markdown
     from policygen.extensions.plots import style
-    from policygen.extensions.plots.reports import as_markdown
 
     for output in outputs:
         style.check_suffix(output, (*tables.FORMATS, *style.FORMATS))

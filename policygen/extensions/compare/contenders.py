@@ -18,6 +18,7 @@ from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import Score, engine_words, episode_seeds, score_with_violations
 from policygen.errors import PathError, UsageError
+from policygen.extensions.compare.names import short_names, short_paths
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots import groups
 from policygen.extensions.plots.style import Numbers
@@ -80,8 +81,8 @@ class ComparedScores:
 def contender_names(compared: ComparedScores) -> dict[str, str]:
     """Return a short name for each contender, for LaTeX tables and axes."""
     if compared.unit == "episode":
-        return groups.short_paths(compared.contenders)
-    return groups.short_names(compared.contenders, [column.name for column in compared.published])
+        return short_paths(compared.contenders)
+    return short_names(compared.contenders, [column.name for column in compared.published])
 
 
 def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> ComparedScores:

@@ -19,8 +19,8 @@ from policygen.extensions.compare.comparison import (
     significantly_highest,
 )
 from policygen.extensions.compare.contenders import ComparedScores, contender_names
+from policygen.extensions.compare.reports import Report, Table, as_csv, as_html, as_latex, as_markdown
 from policygen.extensions.compare.words import in_brackets, more_seeds, number, verdict
-from policygen.extensions.plots.reports import Report, Table, as_csv, as_html, as_latex, as_markdown
 from policygen.files import write_named
 from policygen.progress import duration
 

@@ -23,10 +23,10 @@ from policygen.errors import LogbookError
 from policygen.extensions.compare.comparison import Pair, normalised_scores, pairs_of, rows_of
 from policygen.extensions.compare.contenders import ComparedScores, read_scores
 from policygen.extensions.compare.figure import comparison_figure
+from policygen.extensions.compare.reports import as_markdown
 from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import report_of, write_report
 from policygen.extensions.compare.words import number, verdict
-from policygen.extensions.plots.reports import as_markdown
 from policygen.extensions.plots.style import save
 from policygen.extensions.sweeps.conduct import open_sweep
 from policygen.extensions.sweeps.suites import PublishedColumn

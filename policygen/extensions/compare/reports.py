@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from policygen.extensions.plots.groups import whole_names
+from policygen.extensions.compare.names import whole_names
 
 # Characters in a row of a LaTeX table: a wider one spans both columns of a page; a still wider one has smaller type.
 WIDEST_COLUMN, WIDEST_PAGE = 55, 110
