@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ _DISTANCE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": lambda left, right: right - left,
     "==": lambda left, right: np.abs(left - right),
 }
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,78 +86,35 @@ def excess(violations: Sequence[Violations]) -> float:
     return float(sum(one.excess for one in violations))
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeViolations:
-    """The violations of one requirement in each episode, as arrays of shape (episodes,).
+class Sides(NamedTuple):
+    """The two sides of a requirement's comparison along an episode."""
 
-    Attributes:
-        shares: share of the steps or events that violate it.
-        worst: as in `Violations`; NaN without a comparison.
-        distance: how far `worst` is from meeting the comparison, negative if it meets it with room; NaN without a
-            comparison.
-        step: the first violating step; -1 if there is none.
-    """
-
-    shares: npt.NDArray[np.float64]
-    worst: npt.NDArray[np.float64]
-    distance: npt.NDArray[np.float64]
-    step: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """The two sides of a requirement's comparison along an episode.
-
-    Attributes:
-        requirement: its name.
-        node: the left side.
-        left, right: the values of the sides, shape (T + 1,).
-    """
-
-    requirement: str
-    node: Node
-    left: npt.NDArray[np.float64]
-    right: npt.NDArray[np.float64]
+    requirement: str  # its name
+    node: Node  # the left side
+    left: Floats  # the values of the left side, shape (T + 1,)
+    right: Floats
 
 
 class Requirements:
-    """The requirements of a task, compiled.
+    """The requirements of a task, compiled; raises TaskError if one of them cannot be read.
 
-    Raises:
-        TaskError: one of them cannot be read.
+    Its methods raise TaskError if a requirement reads a number that `info` does not hold.
     """
 
     def __init__(self, task: Task) -> None:
-        self._task = task
         self._compiled = [_Compiled(task, requirement) for requirement in task.requirements]
-
-    def by_episode(self, trajectories: Sequence[Trajectory]) -> list[EpisodeViolations]:
-        """Return the violations of each requirement.
-
-        Raises:
-            TaskError: a requirement reads a number that `info` does not hold.
-        """
-        return [compiled.by_episode(trajectories) for compiled in self._compiled]
 
     def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
         """Return for each requirement how many episodes violate it, and the worst of them."""
-        counted = []
-        for requirement, found in zip(self._task.requirements, self.by_episode(trajectories), strict=True):
-            violated, where, worst = int((found.shares > 0).sum()), None, None
-            if not np.isnan(found.distance).all():
-                where = int(np.nanargmax(found.distance))
-                worst = float(found.worst[where])
-            elif violated:
-                where = int(found.shares.argmax())
-            seed = trajectories[where].seed if where is not None else None
-            step = int(found.step[where]) if where is not None and found.step[where] >= 0 else None
-            name, hard, allowed = requirement.name, requirement.hard, requirement.allowed
-            counted.append(Violations(name, hard, allowed, violated, len(trajectories), worst, seed, step))
-        return tuple(counted)
+        return tuple(one.count(trajectories) for one in self._compiled)
+
+    def shares(self, trajectories: Sequence[Trajectory]) -> Floats:
+        """Return the shares of violating steps or events, shape (requirements, episodes)."""
+        return np.array([[one.in_episode(episode).share for episode in trajectories] for one in self._compiled])
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
         """Return the two sides of each comparison in an episode; requirements without a comparison are left out."""
-        return [found for compiled in self._compiled if (found := compiled.sides(trajectory)) is not None]
+        return [found for one in self._compiled if (found := one.sides(trajectory)) is not None]
 
 
 class Penalty:
@@ -168,27 +128,32 @@ class Penalty:
     """
 
     def __init__(self, task: Task, episodes: int) -> None:
-        self._hard = [_Compiled(task, requirement) for requirement in task.requirements if requirement.hard]
+        hard = tuple(one for one in task.requirements if one.hard)
+        self._hard = Requirements(replace(task, requirements=hard)) if hard else None
         self._episodes, self._played = max(1, episodes), 0
         self._lowest, self._highest = np.inf, -np.inf
 
-    def __call__(
-        self, values: npt.NDArray[np.float64], trajectories: Sequence[Sequence[Trajectory]]
-    ) -> npt.NDArray[np.float64]:
+    def __call__(self, values: Floats, trajectories: Sequence[Sequence[Trajectory]]) -> Floats:
         """Return the values of some policies minus the costs of the violations in their episodes.
 
         A violated requirement counts as 1 plus the share of violating steps, so that a search can improve gradually.
         """
-        if not self._hard:
+        if self._hard is None:
             return values
         self._played += sum(map(len, trajectories))
         self._lowest, self._highest = min(self._lowest, values.min()), max(self._highest, values.max())
         weight = FULL_COST * min(1.0, self._played / self._episodes) ** 2 * (self._highest - self._lowest)
-        degrees = []
-        for some in trajectories:
-            shares = np.array([one.by_episode(some).shares for one in self._hard])
-            degrees.append(np.where(shares > 0, 1 + shares, 0.0).sum(axis=0).mean())
-        return values - weight * np.array(degrees)
+        shares = map(self._hard.shares, trajectories)
+        return values - weight * np.array([np.where(one > 0, 1 + one, 0.0).sum(axis=0).mean() for one in shares])
+
+
+class _InEpisode(NamedTuple):
+    """The violations of a requirement in one episode."""
+
+    share: float = 0.0  # of the steps or events that violate it
+    step: int | None = None  # the first violating one
+    worst: float = np.nan  # as in `Violations`; NaN without a comparison
+    distance: float = np.nan  # how far `worst` is from meeting the comparison, negative if it meets it with room
 
 
 class _Compiled:
@@ -216,7 +181,44 @@ class _Compiled:
                 nodes += [left, right]
         return [compile_batch(node, self._names) if node is not None else None for node in nodes]
 
-    def _values(self, trajectory: Trajectory) -> list[npt.NDArray[np.float64]]:
+    def count(self, trajectories: Sequence[Trajectory]) -> Violations:
+        found = [self.in_episode(episode) for episode in trajectories]
+        violated, requirement = sum(one.share > 0 for one in found), self._requirement
+        facts = requirement.name, requirement.hard, requirement.allowed, violated, len(found)
+        compared = [i for i, one in enumerate(found) if not np.isnan(one.distance)]
+        if not compared and not violated:
+            return Violations(*facts)
+        if compared:
+            where = max(compared, key=lambda i: found[i].distance)
+        else:
+            where = max(range(len(found)), key=lambda i: found[i].share)
+        worst = found[where].worst if compared else None
+        return Violations(*facts, worst, trajectories[where].seed, found[where].step)
+
+    def in_episode(self, trajectory: Trajectory) -> _InEpisode:
+        if not trajectory.length:
+            return _InEpisode()
+        holds, events, *sides = self._values(trajectory)
+        # NaN counts as violated.
+        met, counted = self._met((holds != 0) & ~np.isnan(holds), events != 0)
+        rows = np.flatnonzero(counted)
+        if not len(rows):
+            return _InEpisode()
+        broken = rows[~met[rows]]
+        worst = distance = np.nan
+        if sides:
+            beyond = _DISTANCE[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
+            place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
+            worst, distance = float(sides[0][rows[place]]), float(beyond[place])
+        return _InEpisode(len(broken) / len(rows), int(broken[0]) if len(broken) else None, worst, distance)
+
+    def sides(self, trajectory: Trajectory) -> Sides | None:
+        _, _, *sides = self._values(trajectory)
+        if not sides:
+            return None
+        return Sides(self._requirement.name, self._condition.arguments[0], *sides)  # type: ignore[union-attr]
+
+    def _values(self, trajectory: Trajectory) -> list[Floats]:
         """Return the value of each function at the T + 1 observations; the last is paired with the last action."""
         quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
@@ -230,41 +232,11 @@ class _Compiled:
                 what = f"requirement `{self._requirement.name}` reads `info_{name}`"
                 raise TaskError(f"{what}, but the `info` of {self._task.gym_id} holds no number `{name}`")
         columns = [*quantities, *decided, *(info[name] for name in self._info)]
-        start = np.arange(n) == 0
         with np.errstate(all="ignore"):
-            values = [f(columns) if f is not None else start for f in self._functions]
+            values = [f(columns) if f is not None else np.arange(n) == 0 for f in self._functions]
         return [np.broadcast_to(np.asarray(one, np.float64), (n,)) for one in values]
 
-    def by_episode(self, trajectories: Sequence[Trajectory]) -> EpisodeViolations:
-        shares, steps = np.zeros(len(trajectories)), np.full(len(trajectories), -1)
-        worst, distance = np.full((2, len(trajectories)), np.nan)
-        for i, trajectory in enumerate(trajectories):
-            if not trajectory.length:
-                continue
-            holds, events, *sides = self._values(trajectory)
-            # NaN counts as violated.
-            met, counted = self._met((holds != 0) & ~np.isnan(holds), events != 0)
-            rows = np.flatnonzero(counted)
-            broken = rows[~met[rows]]
-            if len(rows):
-                shares[i] = len(broken) / len(rows)
-            if len(broken):
-                steps[i] = broken[0]
-            if sides and len(rows):
-                beyond = _DISTANCE[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
-                place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
-                worst[i], distance[i] = sides[0][rows[place]], beyond[place]
-        return EpisodeViolations(shares, worst, distance, steps)
-
-    def sides(self, trajectory: Trajectory) -> Sides | None:
-        _, _, *sides = self._values(trajectory)
-        if not sides:
-            return None
-        return Sides(self._requirement.name, self._condition.arguments[0], *sides)  # type: ignore[union-attr]
-
-    def _met(
-        self, holds: npt.NDArray[np.bool_], events: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def _met(self, holds: Bools, events: Bools) -> tuple[Bools, Bools]:
         """Return for each row of an episode whether the requirement is met there, and whether it counts there."""
         requirement, rows = self._requirement, np.arange(len(holds))
         if not requirement.timed:

@@ -101,11 +101,9 @@ def steps_of(duration: str, seconds: float | None) -> int:
     match = _DURATION.fullmatch(duration.strip())
     if match is None:
         raise TaskError(f"`within = {duration!r:.40}` is not a duration; write `20 steps` or `0.4 s`")
-    number, unit = float(match[1]), match[2]
-    if unit.startswith("step"):
-        return round(number)
+    if match[2].startswith("step"):
+        return round(float(match[1]))
     if seconds is None:
-        raise TaskError(
-            "the length of a step is unknown; write `step_seconds = 0.02` in the task file, or `within` in steps"
-        )
-    return round(number * (0.001 if unit == "ms" else 1) / seconds)
+        what = "the length of a step is unknown; write `step_seconds = 0.02` in the task file, or `within` in steps"
+        raise TaskError(what)
+    return round(float(match[1]) * (0.001 if match[2] == "ms" else 1) / seconds)

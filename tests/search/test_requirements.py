@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_server import ChatServer
@@ -30,33 +31,23 @@ def pole(workplace: Path) -> Path:
     return path
 
 
-def violations(violated: int, *, hard: bool = True, allowed: float = 0.01) -> tuple[Violations, ...]:
+def violations(violated: int = 0, *, hard: bool = True, allowed: float = 0.01) -> tuple[Violations, ...]:
     return (Violations("overshoot", hard, allowed, violated, 20),)
 
 
 def test_a_violating_policy_never_replaces_one_that_meets_hard_requirements() -> None:
-    refused = judge_violations(violations(3), violations(0))
-    assert not refused.accepted
+    refused, mended = judge_violations(violations(3), violations(0)), judge_violations(violations(0), violations(3))
+    assert (refused.accepted, mended.accepted) == (False, True)
     assert refused.words == "this violates `overshoot` more often: in 3 of 20 episodes"
-    mended = judge_violations(violations(0), violations(3))
-    assert mended.accepted
     assert mended.words == "the best so far violates `overshoot` more often: in 3 of 20 episodes"
 
 
 @pytest.mark.parametrize(
-    ("challenger", "best"),
-    [
-        (violations(0), violations(0)),
-        (violations(20), violations(20)),
-        (violations(20, hard=False), violations(0, hard=False)),
-        (violations(3, allowed=0.2), violations(0, allowed=0.2)),
-        ((), ()),
-    ],
+    ("one", "other"),
+    [({}, {}), ({"violated": 20, "hard": False}, {"hard": False}), ({"violated": 3, "allowed": 0.2}, {"allowed": 0.2})],
 )
-def test_returns_decide_where_requirements_do_not(
-    challenger: tuple[Violations, ...], best: tuple[Violations, ...]
-) -> None:
-    assert judge_violations(challenger, best) is None
+def test_returns_decide_where_requirements_do_not(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert judge_violations(violations(**one), violations(**other)) is None
 
 
 @pytest.mark.usefixtures("pole")
@@ -83,8 +74,6 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
     assert "In the worst one, around the first violation (step position velocity angle spin" in asked[1]
     scored = line("eval", folder, "--episodes", 20)
     assert "requirement rail: violated in 0 of 20 episodes (below 14%)" in scored.out
-    made = line("report", folder)
-    assert made.code == 0, made.err
     assert "violated in 0 of 20 episodes (below 14%)" in page_of(folder)
     compared = line("compare", folder, "-o", "table.md")
     assert compared.code == 0, compared.err
@@ -106,14 +95,3 @@ def test_tuning_meets_requirements_and_a_resumed_run_does_the_same(line: Line) -
     log.write_bytes(text[: text.index(b"\n") + 1])
     assert line("resume", folder).code == 0
     assert Logbook(folder).attempts()[1].violations == best.violations
-
-
-@pytest.mark.usefixtures("pole")
-def test_a_film_shows_the_episode_furthest_from_a_requirement(line: Line) -> None:
-    Path("p.txt").write_text(DRIFTING)
-    made = line("film", "p.txt", "--task", "mine.toml", "--episodes", 3, "--worst=rail", "-o", "f.gif")
-    assert made.code == 0, made.err
-    assert "the furthest from `rail`" in made.out
-    unknown = line("film", "p.txt", "--task", "mine.toml", "--worst=noise")
-    assert unknown.code == 2
-    assert unknown.err == "Error: task mine has no requirement `noise`; it has rail, upright\n"
