@@ -27,7 +27,8 @@ LARGEST_FILE = 256 * 2**20  # bytes of a file or line; a file of episodes may be
 _BUFFER = 2**18  # bytes read from a log at a time: its lines are longer than Python's default buffer
 _LARGEST_TOML = 2**20  # bytes
 _LONGEST_FAULT = 300  # characters
-_FORMAT = 1  # number in the format mark of each file of a run folder; increased when older versions cannot read them
+# Numbers in the format marks of files, 1 if not listed; increased when other versions cannot read them.
+_FORMATS = {"run": 2}
 _NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
 
 # Control characters, line separators, and lone surrogates: a file name may hold bytes that are not UTF-8.
@@ -261,11 +262,11 @@ def read_json(path: Path, kind: str, remedy: str) -> Any:
     """Read a JSON file of a run folder.
 
     Args:
-        kind: KIND of the file's mark `"format": "policygen-KIND/1"`, if it has a mark.
+        kind: KIND of the file's mark `"format": "policygen-KIND/NUMBER"`.
         remedy: what the user can do if the file is damaged.
 
-    Raises FileNotFoundError if it does not exist; LogbookError if it cannot be read, is not JSON, or was written by a
-    later version.
+    Raises FileNotFoundError if it does not exist; LogbookError if it cannot be read, is not JSON, or was written by
+    another version.
     """
     try:
         value = json.loads(read_plain(path))
@@ -283,20 +284,23 @@ def damaged(path: Path, fault: object, remedy: str) -> LogbookError:
 
 def mark(kind: str) -> dict[str, str]:
     """Return the format mark of files of that kind."""
-    return {"format": f"policygen-{kind}/{_FORMAT}"}
+    return {"format": f"policygen-{kind}/{_FORMATS.get(kind, 1)}"}
 
 
 def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
-    """Raise LogbookError if a file's format mark is not that of `kind`, for example because a later version wrote it.
+    """Raise LogbookError if a file's format mark is not that of `kind`, for example because another version wrote it.
 
-    Files of the first versions have no mark.
+    A file without a mark has the first format.
     """
     own = mark(kind)["format"]
-    found = value.get("format", own) if isinstance(value, dict) else own
+    found = value.get("format", f"policygen-{kind}/1") if isinstance(value, dict) else own
     if found == own:
         return
-    if isinstance(found, str) and re.fullmatch(rf"policygen-{kind}/[1-9]\d{{0,3}}", found):
+    number = re.fullmatch(rf"policygen-{kind}/([1-9]\d{{0,3}})", str(found))
+    if number is not None and int(number[1]) > int(own.rpartition("/")[2]):
         raise LogbookError(f"{path} was written by a later version of policygen (format {found}); update policygen")
+    if number is not None:
+        raise LogbookError(f"{path} was written by an earlier version of policygen, which this one does not read")
     raise damaged(path, f"its `format` is {str(found)!r:.60} instead of `{own}`", remedy)
 
 

@@ -72,11 +72,12 @@ def prepare() -> None:
     """Compile the templates once, and let runs end as quickly as in the process of the tests."""
     # Tests import this file without what only the process that forks needs.
     from policygen.extensions.plots.curves import LearningCurve
+    from policygen.prompts.catalogue import own_templates
     from policygen.runs.config import RunConfig
-    from policygen.search import origin, runner
+    from policygen.search import runner
 
     for kind in ("table", "linear"):
-        origin.own_templates(RunConfig(task="cartpole", policy=kind))
+        own_templates(RunConfig(task="cartpole", policy=kind))
     setattr(LearningCurve, "finished", lambda self, summary: (self._run.folder / "learning_curve.png").touch())  # noqa: B010
     runner.FRAGILITY = ()
 

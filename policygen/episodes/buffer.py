@@ -178,7 +178,7 @@ class ReplayBuffer:
         """Read a buffer that `save` wrote.
 
         Raises:
-            LogbookError: there is no such file, or it is damaged or was written by a later version.
+            LogbookError: there is no such file, or it is damaged or was written by another version.
         """
         try:
             arrays = _read_arrays(path)

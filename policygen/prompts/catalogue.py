@@ -14,7 +14,9 @@ from pathlib import Path
 
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
+from policygen.prompts.render import texts_used
 from policygen.prompts.templates import source_of
+from policygen.runs.config import RunConfig
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _COMMENT = re.compile(r"\A\s*\{#-?\s*(.*?)\s*-?#\}", re.DOTALL)
@@ -164,3 +166,16 @@ def _shown(path: Path) -> str:
     if path.parent != own and path.parent in others:
         return f"shipped/{path.name}"
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def own_templates(config: RunConfig) -> list[str]:
+    """Return the files of the templates in use that differ from the shipped ones.
+
+    Raises TemplateError if one is missing or malformed.
+    """
+    own = []
+    for name in texts_used(config):
+        path, original = find_resource("templates", name, ".j2"), shipped(name)
+        if path is not None and (original is None or source_of(original) != source_of(path)):
+            own.append(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    return own

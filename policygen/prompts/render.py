@@ -22,7 +22,7 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, mean_rewards, reached_its_goal
 from policygen.prompts.columns import relevance_of
 from policygen.prompts.history import attempt_views, best_view, shortened
-from policygen.prompts.templates import load_template, render_template
+from policygen.prompts.templates import render_template, used_templates
 from policygen.prompts.traces import episode_view, reader_for, usual_of, with_losses
 from policygen.prompts.views import (
     View,
@@ -226,10 +226,12 @@ def improve_template(config: RunConfig) -> str:
     return config.template or f"improve_{config.policy}"
 
 
-def check_templates(config: RunConfig) -> None:
-    """Raise a TemplateError for a missing or malformed template before anything is played or paid for."""
-    for name in ("system", improve_template(config), "repair"):
-        load_template(name)
+def texts_used(config: RunConfig) -> dict[str, str]:
+    """Return the texts of all templates that a run with these settings uses, by name.
+
+    Raises TemplateError if one is missing or malformed.
+    """
+    return used_templates(("system", improve_template(config), "repair"), {"kind": config.policy})
 
 
 def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message] = ()) -> Prompt:

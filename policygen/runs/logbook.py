@@ -10,13 +10,13 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tomli_w
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.errors import LogbookError, PathError, PolicygenError, explain, reason_of
@@ -44,12 +44,10 @@ from policygen.runs.lock import RunLock
 from policygen.runs.records import (
     SUMMARY,
     Summary,
-    TemplateTexts,
     attempt_from_record,
     attempt_to_record,
     curve_csv,
     summary_to_record,
-    texts_from_record,
 )
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
@@ -61,6 +59,7 @@ SAVING_SHARE = 0.05  # largest share of the time that saving the buffer may take
 _RESTORE = "restore it from a copy, or begin a new run"
 _LARGEST_SETTINGS = 2**20  # bytes
 T = TypeVar("T")
+_TEXTS = TypeAdapter(dict[str, str])
 _LONGEST_NAME = 80  # characters of the name of a task or a provider in a file name
 _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthropic", "mujoco")
 
@@ -94,10 +93,13 @@ class Logbook:
     # --- writing
 
     @classmethod
-    def create(cls, out: Path, task: Task, config: RunConfig, *, name: str = "") -> Logbook:
-        """Create a folder under `out` with the settings and the task of the run.
+    def create(
+        cls, out: Path, task: Task, config: RunConfig, templates: Mapping[str, str] | None = None, *, name: str = ""
+    ) -> Logbook:
+        """Create a folder under `out` with the settings, the task and the templates of the run.
 
         Args:
+            templates: the texts of the templates that the run uses, by name.
             name: name of the folder, by default `<task>-<provider>-<time>-s<seed>`; a folder of this name may exist, if
                 its run never began.
         """
@@ -113,6 +115,7 @@ class Logbook:
         logbook.lock()  # raises if another process has begun this run, whose files must stay
         try:
             logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
+            logbook._write_json("templates.json", "templates", {"texts": dict(templates or {})})
             # Last, because a folder with settings is a run that can be resumed.
             logbook.write_settings(config)
         except BaseException:
@@ -140,11 +143,6 @@ class Logbook:
         settings: dict[str, Any] = {**mark("run"), **config.model_dump(exclude_none=True)}
         settings["versions"] = {"python": platform.python_version(), **_installed_versions()}
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
-
-    def write_templates(self, versions: Sequence[TemplateTexts]) -> None:
-        """Write every version of the templates that the run used."""
-        records = [{"since": v.since, "digest": v.digest, "texts": dict(v.texts)} for v in versions]
-        self._write_json("templates.json", "templates", {"versions": records})
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append an attempt, save the best policy if it is new and, now and then, the replay buffer."""
@@ -234,15 +232,11 @@ class Logbook:
 
     def task(self) -> Task:
         """Return the run's task, as it was when the run started."""
-        task = self._optional("task.json", "task", task_from_record)
-        if task is None:
-            raise LogbookError(f"{self.folder / 'task.json'} is missing; {_RESTORE}")
-        return task
+        return self._required("task.json", "task", task_from_record)
 
-    def templates(self) -> tuple[TemplateTexts, ...]:
-        """Return the versions of templates that the run has used, in order; empty if none were recorded."""
-        remedy = "delete it; the run then says that it did not record them"
-        return self._optional("templates.json", "templates", texts_from_record, remedy) or ()
+    def templates(self) -> dict[str, str]:
+        """Return the texts of the templates with which the run began, by name."""
+        return self._required("templates.json", "templates", lambda record: _TEXTS.validate_python(record["texts"]))
 
     def summary(self) -> Summary | None:
         """Return the summary of a finished run; None for an unfinished one."""
@@ -262,6 +256,13 @@ class Logbook:
         except _DAMAGE as error:
             names_the_file = isinstance(error, LogbookError) and str(path) in str(error)
             raise error if names_the_file else damaged(path, error, remedy) from None
+
+    def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
+        """Return the content of a JSON file that the run must have; see `_optional`."""
+        found = self._optional(name, kind, read)
+        if found is None:
+            raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")
+        return found
 
     def attempts(self) -> list[Attempt]:
         """Return all recorded attempts, in order."""

@@ -1,13 +1,12 @@
-"""Records of a run and their saved forms: attempts, scores, summaries and templates as JSON values, attempts as CSV."""
+"""Records of a run and their saved forms: attempts, scores and summaries as JSON values, attempts as CSV."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -50,14 +49,6 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     return record
 
 
-def _with_worst_row(account: Any) -> Any:
-    """Return a plant's record with the whole worst-predicted row; earlier versions stored one observation of it."""
-    match account:
-        case {"worst": [str() as name, before, after, predicted, step]}:
-            return {**account, "worst": [step, "", [[name, before, after, predicted]]]}
-    return account
-
-
 def _types_of_record() -> dict[str, Any]:
     """Return the type and the default of each field of a record; the default `...` marks a required field."""
     types: dict[str, Any] = {}
@@ -68,13 +59,12 @@ def _types_of_record() -> dict[str, Any]:
             types[one.name] = (_Count if hints[one.name] is int else hints[one.name], default)
     for name in (*_PARTS, "saved"):
         del types[name]
-    policy, (plant, default) = dict[str, Any] | None, types["fitted_plant"]
+    policy = dict[str, Any] | None
     return {
         **types,
         "policy": (policy, ...),
         "proposed": (policy, None),
         "played": (tuple[_PlayedRow, ...], ...),
-        "fitted_plant": (Annotated[plant, BeforeValidator(_with_worst_row)], default),
     }
 
 
@@ -259,36 +249,3 @@ def curve_csv(attempts: Sequence[Attempt]) -> str:
         costs = costs.plus(attempt.requests)
         writer.writerow([value(attempt, costs) for value in _CURVE.values()])
     return text.getvalue()
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateTexts:
-    """The texts of the templates in use, by name, from attempt number `since` on."""
-
-    since: int
-    texts: Mapping[str, str]
-
-    @property
-    def digest(self) -> str:
-        """Digest of the names and texts: the first hexadecimal digits of their SHA-256."""
-        return hashlib.sha256(json.dumps(dict(self.texts), sort_keys=True).encode()).hexdigest()[:8]
-
-
-def templates_identity(versions: Sequence[TemplateTexts]) -> str:
-    """Return a text that identifies the templates of a run, to compare runs by; empty for a run that recorded none.
-
-    It is a digest of the templates. If they changed during the run, it lists all digests, each with its first attempt.
-    They may also have changed if the first version was recorded after attempt 1, because earlier ones are unknown.
-    """
-    if len(versions) == 1 and versions[0].since <= 1:
-        return versions[0].digest
-    return ", ".join(f"{version.digest} from attempt {version.since}" for version in versions)
-
-
-def texts_from_record(record: Any) -> tuple[TemplateTexts, ...]:
-    """Read the template texts of `Logbook.write_templates`; the first versions of policygen wrote only the list.
-
-    Raises KeyError, TypeError or ValueError if it is damaged.
-    """
-    found = record["versions"] if isinstance(record, dict) else record
-    return tuple(TemplateTexts(int(one["since"]), {str(k): str(v) for k, v in one["texts"].items()}) for one in found)

@@ -18,7 +18,6 @@ from policygen.runs.state import Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to_stop
 from policygen.search.refine.tunable import Trials
-from policygen.search.rehearsal import rehearse
 from policygen.search.runner import EpisodeRunner
 from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
@@ -48,8 +47,6 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
     try:
         if not search.attempts:
             yield search.keep(assess_random_actions(runner))
-        if proposer.is_language_model:
-            rehearse(search, config)
         while (context := search.next_context(config)) is not None:
             search.validation = confirm_best(search, runner)
             reached = reason_to_stop(search.convincing_score, search.task, config)

@@ -12,6 +12,7 @@ from policygen.files import find_run
 from policygen.llm import read_spec, specs_of
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
+from policygen.prompts.catalogue import own_templates
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config, step_timeout_of
@@ -20,7 +21,6 @@ from policygen.runs.steering import Steering
 from policygen.runs.turns import choose_model
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
-from policygen.search.origin import own_templates
 from policygen.search.prepare import prepared
 from policygen.search.resume import load_run
 from policygen.search.runner import EpisodeRunner

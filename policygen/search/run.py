@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policygen.episodes.score import Score
-from policygen.errors import PolicygenError
+from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
 from policygen.llm import Provider, ProviderPool, connect
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
+from policygen.llm.replay import Replay
 from policygen.outgoing import redacted
-from policygen.prompts.render import check_templates
+from policygen.prompts.render import texts_used
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
@@ -29,10 +30,9 @@ from policygen.runs.steering import Steering
 from policygen.runs.turns import shares
 from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
-from policygen.search.origin import TemplateWatch, check_replay
 from policygen.search.prepare import prepared
 from policygen.search.runner import EpisodeRunner, play_final, play_perturbed, usual_perturbations
-from policygen.tasks.task import Task
+from policygen.tasks.task import KIND_WORDS, Task
 
 
 @dataclass
@@ -73,14 +73,11 @@ class Run:
 
     def attempts(self) -> Iterator[Attempt]:
         """Run the loop; every attempt is on the disk before it is yielded."""
-        templates = TemplateWatch(self.config, self.logbook)
 
         def record(exchange: Exchange | FailedExchange) -> None:
             self.logbook.transcript.record(exchange)
-            templates.note(exchange.attempt)
             self.on_exchange(exchange)
 
-        templates.note(max(1, len(self.search.attempts)))
         request_log = RequestLog(
             self.ledger,
             recorded=self.answers,
@@ -142,11 +139,32 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     task, config = prepared(task, config)
     proposer = Proposer(provider, config)
     proposer.check(task)
-    check_replay(proposer, task, config)
-    check_templates(config)
+    _check_replay(proposer, task, config)
     search = new_search(task, config)
-    logbook = Logbook.create(out, task, config, name=name)
+    logbook = Logbook.create(out, task, config, texts_used(config), name=name)
     return Run(config, proposer, logbook, search, Ledger(config))
+
+
+def _check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
+    """Refuse to replay a run of another task or kind of policy: its replies do not fit these prompts.
+
+    Raises UsageError if they differ.
+    """
+    if not isinstance(proposer.provider, Replay):
+        return
+    folder: Path = proposer.provider.folder
+    if not (folder / "config.toml").is_file():
+        return  # a transcript alone does not name its task
+    logbook = Logbook(folder)
+    recorded, replayed = logbook.config(), logbook.task()
+    if (replayed.name, replayed.gym_id) != (task.name, task.gym_id):
+        raise UsageError(
+            f"{folder} is a run of {replayed.name} ({replayed.gym_id}); its replies cannot be replayed on {task.name}"
+        )
+    if recorded.policy != config.policy:
+        raise UsageError(
+            f"{folder} holds replies of another kind; replay them with --policy {KIND_WORDS[recorded.policy]}"
+        )
 
 
 def summarise(run: Run, seconds: float) -> Summary:

@@ -93,7 +93,7 @@ def why_comment_has_no_effect(folder: Path) -> str:
     try:
         texts = used_templates((name,), {"kind": config.policy})
     except TemplateError:  # the template is missing here: use the texts recorded by the run
-        texts = next((dict(version.texts) for version in reversed(logbook.templates())), {})
+        texts = logbook.templates()
     if not texts or "comments" in variables_of(texts.values()):
         return ""
     return f"template {name} does not show comments; {_ADD}"

@@ -80,7 +80,11 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
         with pytest.raises(UsageError, match=r"config.toml would send the key in OPENAI_API_KEY to http://127"):
             resume(folder)
         assert server.requests == []
-        assert [path.name for path in folder.iterdir() if path.name not in ("config.toml", "task.json", ".lock")] == []
+        assert [
+            path.name
+            for path in folder.iterdir()
+            if path.name not in ("config.toml", "task.json", "templates.json", ".lock")
+        ] == []
         with pytest.raises(UsageError, match="the run uses openai:gpt-5-mini@http"):
             resume(folder, assignments=["llm=openai:gpt-5-mini@http://127.0.0.1:9/v1"])
         list(resume(folder, assignments=[f"llm={OPENAI.at(server.url)}"]).attempts())

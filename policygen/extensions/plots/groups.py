@@ -26,7 +26,7 @@ from policygen.extensions.sweeps.plan import cell_folders, is_sweep
 from policygen.llm import read_spec, reads_prompts
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary, curve_csv, templates_identity
+from policygen.runs.records import FinalScore, Summary, curve_csv
 from policygen.runs.steering import Steering
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import KIND_WORDS, Task
@@ -54,8 +54,8 @@ class Member:
     folder: Path
     config: RunConfig
     task: Task
-    # digest of the prompt templates (of each version with its first attempt, if they changed during the run) and of
-    # the user's comments, if any; `not recorded` if unknown, empty if the provider reads no prompts
+    # digest of the prompt templates with which the run began, and of the user's comments, if any; empty if the provider
+    # reads no prompts
     templates: str
     summary: Summary | None  # the summary of the finished run; None while it is unfinished
 
@@ -144,8 +144,8 @@ def _templates(logbook: Logbook, config: RunConfig) -> str:
     steering = Steering(logbook.folder).read()
     texts = {comment.number: comment.text for comment in steering.comments}
     used = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in steering.carried.items() if numbers}
-    known = (templates_identity(logbook.templates()), f"comments {_digest(used)}" if used else "")
-    return ", ".join(filter(None, known)) or "not recorded"
+    known = (_digest(logbook.templates()), f"comments {_digest(used)}" if used else "")
+    return ", ".join(filter(None, known))
 
 
 def policy_words(kind: str) -> str:

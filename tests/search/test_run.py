@@ -1,0 +1,102 @@
+"""A run records its templates, and a replay must fit its task and kind of policy."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ALWAYS_DOWN, BEST_LAKE, Written, attempts_of
+
+import policygen
+from policygen.errors import UsageError
+from policygen.extensions.plots.groups import grouped, read_member
+from policygen.files import find_resource
+from policygen.runs.logbook import Logbook
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+QUICK: dict[str, Any] = {"iterations": 1, "episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
+
+
+def edit(name: str, sentence: str) -> None:
+    """Write a local template: the shipped one with one more sentence."""
+    shipped = find_resource("templates", name, ".j2")
+    own = Path("templates") / f"{name}.j2"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text(shipped.read_text() + sentence)
+
+
+def written(seed: int) -> Path:
+    """Return the folder of a run whose provider reads prompts."""
+    return policygen.run("frozenlake", seed=seed, llm=Written([ALWAYS_DOWN]), **QUICK).folder
+
+
+def labels(*folders: Path) -> list[str]:
+    return [group.label for group in grouped([read_member(folder) for folder in folders])]
+
+
+def test_a_run_records_the_texts_of_its_templates_and_what_they_include() -> None:
+    folder = policygen.run("frozenlake", **QUICK).folder
+    texts = Logbook(folder).templates()
+    assert {"system", "improve_table", "repair", "_language_table", "_best"} <= texts.keys()
+    assert "_language_linear" not in texts
+    assert texts["system"] == find_resource("templates", "system", ".j2").read_text()
+
+
+def test_runs_with_an_edited_template_are_not_averaged_with_those_before() -> None:
+    first = written(1)
+    edit("_best", "Be bold.")
+    second, third = written(2), written(3)
+    one, two = labels(first, second, third)
+    assert re.search(r"templates \w{6}$", one)
+    assert re.search(r"templates \w{6}$", two)
+    assert one != two
+    assert len(labels(second, third)) == 1
+
+
+# --- replays ---------------------------------------------------------------------------------------------------------
+
+
+def recorded() -> Path:
+    return policygen.run("frozenlake", llm=Written([ALWAYS_DOWN, BEST_LAKE]), **{**QUICK, "iterations": 2}).folder
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "said"),
+    [
+        ("cartpole", {}, "is a run of frozenlake (FrozenLake-v1); its replies cannot be replayed on cartpole"),
+        ("frozenlake", {"policy": "linear"}, "holds replies of another kind; replay them with --policy table"),
+    ],
+)
+def test_replies_to_another_task_or_kind_are_refused(task: str, settings: dict[str, str], said: str) -> None:
+    folder = recorded()
+    with pytest.raises(UsageError) as failure:
+        policygen.run(task, llm=f"replay:{folder}", out="again", **QUICK, **settings)
+    assert said in str(failure.value)
+    assert "\n" not in str(failure.value)
+    assert not Path("again").exists()
+
+
+def test_a_replay_is_never_the_score_of_another_template() -> None:
+    first = recorded()
+    shipped = find_resource("templates", "improve_table", ".j2")
+    Path("templates").mkdir()
+    shutil.copy(shipped, "templates/mine.j2")
+    again = policygen.run("frozenlake", llm=f"replay:{first}", template="mine", out="again", **QUICK).folder
+    assert attempts_of(again)[1]["score"]["mean"] == attempts_of(first)[1]["score"]["mean"]
+    (label,) = labels(again)
+    assert label == f"replay of {first.name}, table policy"
+    plain = policygen.run("frozenlake", llm=f"replay:{first}", seed=5, out="again", **QUICK).folder
+    assert len(labels(again, plain)) == 1  # the same replies, whatever the template
+    assert len(labels(first, again)) == 2
+
+
+def test_a_transcript_alone_can_still_be_replayed() -> None:
+    first = recorded()
+    alone = Path("alone")
+    alone.mkdir()
+    shutil.copy(first / "transcript.jsonl", alone)
+    assert policygen.run("frozenlake", llm=f"replay:{alone}", **QUICK).policy is not None
