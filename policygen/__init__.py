@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers
     from policygen.api import film as film
     from policygen.api import make_env as make_env
     from policygen.api import parse as parse
-    from policygen.api import plant as plant
     from policygen.api import report as report
     from policygen.api import resume as resume
     from policygen.api import run as run
@@ -44,7 +43,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers
 __version__ = "0.2.0"
 
 _PUBLIC = {
-    "api": "RunResult compare export film make_env parse plant report resume run score simplify",
+    "api": "RunResult compare export film make_env parse report resume run score simplify",
     "episodes.score": "Score",
     "errors": "PolicygenError",
     "extensions.plots.actions": "plot_policy",

@@ -22,16 +22,13 @@ from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider, joined_specs
 from policygen.llm.cache import Cache
 from policygen.outgoing import as_html
-from policygen.plants.record import equations_of
-from policygen.plants.simulate import PlantEnv
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.listeners import Listener
-from policygen.runs.logbook import Logbook
-from policygen.runs.reading import best_attempt, kept_episodes, origin_of, policy_text, read_policy
+from policygen.runs.reading import origin_of, policy_text, read_policy
 from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
@@ -162,37 +159,6 @@ def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
     if not isinstance(task, str | Task):
         raise UsageError(f"pass a task's name, its file, a Gymnasium id or a `Task`, not {type(task).__name__}")
     return environments.make_env(_task(task, trust=trust))
-
-
-PLANT_ID = "policygen/Plant-v0"
-
-
-def plant(run: str | Path) -> gym.Env[Any, Any]:
-    """Return the plant of a run's best attempt as a Gymnasium environment, to train or test anything else in it.
-
-    Spaces, step limit and episodes are those of the run's task; see `policygen.plants.simulate.PlantEnv`. Other
-    programs make it with `gymnasium.make("policygen.api:policygen/Plant-v0", run=FOLDER)`. No code of the folder runs.
-
-    Args:
-        run: a run's folder, or `latest`.
-
-    Raises:
-        PolicyError: the best attempt was not tuned in a plant (`refine="model"`), or the run has kept no episode.
-        LogbookError: it is not a run folder, or is damaged.
-    """
-    return gym.make(PLANT_ID, run=str(run))
-
-
-def _make_plant(run: str) -> PlantEnv:
-    folder = find_run(run)
-    best = best_attempt(folder)
-    if best is None or best.tuned.fitted_plant is None:
-        raise PolicyError(f"{folder} has no plant: its best policy was not tuned in one (--refine model)")
-    return PlantEnv(equations_of(best.tuned.fitted_plant, Logbook(folder).task()), kept_episodes(folder))
-
-
-if PLANT_ID not in gym.registry:  # registering it again would warn
-    gym.register(id=PLANT_ID, entry_point=f"{__name__}:_make_plant")
 
 
 def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:

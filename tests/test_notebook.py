@@ -217,9 +217,6 @@ def test_the_guide_to_a_plant_of_ones_own(executed: Executed) -> None:
         re.findall(r"on fresh episodes: (-[\d.]+)", texts(notebook, cell)) for cell in ("run", "hand")
     )
     assert float(by_hand) > float(builtin)
-    rows = [line.split() for line in texts(notebook, "try").splitlines() if line and not line.startswith("gain")]
-    assert len(rows) == 4
-    assert all(abs(float(inside) - float(real)) < 0.05 for _, inside, real in rows)
     assert pictures(notebook) == 1
 
 

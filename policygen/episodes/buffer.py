@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import LogbookError, UsageError
+from policygen.errors import LogbookError
 from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
-from policygen.tasks.task import Task
 
 DEFAULT_CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
@@ -274,39 +273,3 @@ def _refuse_inflated(content: bytes) -> None:
                     raise ValueError(f"{member.filename} holds Python objects; it must hold plain numbers or text")
                 if math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
                     raise ValueError(f"the size of {member.filename} differs from its header")
-
-
-def checked_trajectory(task: Task, episode: Trajectory, where: str) -> Trajectory:
-    """Return a saved episode in the types of a `Trajectory`.
-
-    Args:
-        where: the episode's name in messages.
-
-    Raises:
-        UsageError: the numbers do not fit the task, or the episode has no steps.
-    """
-    steps, count, gym_id = episode.length, len(task.actuators), task.gym_id
-    observations, actions = episode.observations, episode.actions
-    if observations.shape != (steps + 1, task.width) or len(actions) != steps:
-        raise UsageError(
-            f"{where} has {len(observations)} observations of {observations.shape[-1]} numbers, {len(actions)} actions "
-            f"and {steps} rewards; an episode of {gym_id} has observations of {task.width} numbers, one observation "
-            "more than actions, and a reward for each action"
-        )
-    if not steps:
-        raise UsageError(f"{where}: it has no steps")
-    with np.errstate(over="ignore"):
-        seen, earned = observations.astype(np.float32, copy=False), episode.rewards.astype(np.float32, copy=False)
-    if not np.isfinite(seen).all():
-        raise UsageError(f"{where}: its observations hold a value that is not a finite number")
-    flat = np.reshape(actions, (steps, count)) if np.size(actions) == count * steps else np.array([np.nan])
-    if not (np.isfinite(flat).all() and np.isfinite(earned).all() and np.isfinite(episode.episode_return)):
-        raise UsageError(f"{where}: its actions or rewards do not fit {gym_id}")
-    for column, actuator in zip(flat.T, task.actuators, strict=True):
-        labels = len(actuator.labels)
-        if actuator.is_choice and not ((column == np.floor(column)) & (column >= 0) & (column < labels)).all():
-            raise UsageError(f"{where}: its actions do not fit {gym_id}: choices are 0 to {labels - 1}")
-    kept = flat.astype(np.float32 if task.has_numbers else np.int16, copy=False)
-    if task.action_space == "discrete":
-        kept = kept[:, 0]
-    return replace(episode, observations=seen, actions=kept, rewards=earned)

@@ -8,13 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from policygen.errors import PolicyError
 from policygen.plants.fit import AHEAD, LARGEST_ERROR, FittedPlant, in_usual_changes, predictions
 from policygen.plants.transitions import Transitions
 from policygen.policies.cells import action_words
-from policygen.policies.parts import Parts
-from policygen.policies.plant import NEXT, NOISE, START, Equations
-from policygen.policies.read_equations import read_plant
+from policygen.policies.plant import NEXT, START
 from policygen.quantities.text import format_number, to_digits
 from policygen.tasks.task import Task
 
@@ -104,26 +101,13 @@ def _rounded(value: float) -> float:
     return to_digits(value, 4) if np.isfinite(value) else LARGEST_ERROR
 
 
-def equations_of(record: PlantRecord, task: Task) -> Equations:
-    """Return the equations of a recorded plant, read from its text.
-
-    Raises:
-        PolicyError: the text is damaged.
-    """
-    parts = Parts(record.text, task)
-    plant = read_plant(parts)
-    if plant is None or parts.problems:
-        raise PolicyError(f"damaged plant: {'; '.join(map(str, parts.problems)) or 'it has no lines'}")
-    return Equations(task, plant)
-
-
 def lines_with_units(text: str, task: Task) -> list[str]:
     """Return the lines of a plant; a line about an observation has its unit as a comment."""
     units = {observation.name: observation.unit for observation in task.observations}
     found = []
     for line in text.splitlines():
         word, _, name = line.partition(" = ")[0].partition(" ")
-        unit = units.get(name, "") if word in (NEXT, START, NOISE) else ""
+        unit = units.get(name, "") if word in (NEXT, START) else ""
         found.append(f"{line}  # {unit}" if unit else line)
     return found
 

@@ -51,9 +51,9 @@ class Statement:
 
     line: int  # its number in the text, counted from 1
     comment: str  # the comment at its end
-    # Its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a plant's `next`, `start`, `noise` or
-    # `hidden`; `=` for any other `NAME = EXPRESSION`; `long` for a line that is too long to read; empty for a line that
-    # is blank or only a comment.
+    # Its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a plant's `next`, `start` or `hidden`;
+    # `=` for any other `NAME = EXPRESSION`; `long` for a line that is too long to read; empty for a line that is blank
+    # or only a comment.
     word: str = ""
     name: str = ""  # the left-hand side
     text: str = ""  # the right-hand side; the whole line of `params`, a row and a `long` line
@@ -67,7 +67,7 @@ _FENCE = re.compile(r"^\s*(```+|~~~+)")
 _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
-_MOTION = re.compile(r"(next|start|noise)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*:?=(?!=)\s*(.+)")
+_MOTION = re.compile(r"(next|start)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*:?=(?!=)\s*(.+)")
 _HIDDEN = re.compile(r"(hidden)\s+(\w+)\s*(?::?=(?!=)\s*(.*))?")
 PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")

@@ -25,7 +25,7 @@ MOST_EDGES = 500  # per quantity; then their line can still be read after tuning
 MOST_FEATURES = 100  # or two per observation if that is more: a policy can then standardise and sum them all
 ENDS = "ends"  # an equation of a plant, as `reward` is
 HIDDEN = "hidden"  # the word of a line that names a hidden state of a plant
-PLANT_WORDS = ("next", "start", "noise", HIDDEN)
+PLANT_WORDS = ("next", "start", HIDDEN)
 NOTHING_FOUND = "no policy was found"
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Parts:
         self.equations: dict[str, Node] = {}  # by output; the first one counts
         self.params: dict[int, Stated[float]] = {}  # by index
         self.shaping: dict[str, Statement] = {}  # the lines of an objective and a potential
-        # The lines of a plant, by word (`next`, `start`, `noise`, `hidden`, `reward`, `ends`) and name.
+        # The lines of a plant, by word (`next`, `start`, `hidden`, `reward`, `ends`) and name.
         self.plant: dict[tuple[str, str], Statement] = {}
         self.plant_lets: dict[str, Node] = {}  # features that read the step's action or a hidden state: for a plant
         self.form: dict[int, str] = {}  # the policy's lines without markup, with the author's comments, by line number

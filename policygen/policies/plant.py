@@ -41,7 +41,7 @@ from policygen.quantities.tree import (
 )
 from policygen.tasks.task import Task, decision_names, output_names
 
-NEXT, START, NOISE = "next", "start", "noise"
+NEXT, START = "next", "start"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers, because errors add up over the steps of an episode
 MOST_TERMS = 50_000  # nodes of a line's expression, including those of the short quantities that it needs
 KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
@@ -68,7 +68,6 @@ class Plant:
     # For some observations or hidden states the distribution of their start, `normal(MEAN, DEVIATION)` or
     # `uniform(LOW, HIGH)`; the others start as in the episodes that were seen.
     starts: Texts = ()
-    noise: tuple[tuple[str, float], ...] = ()  # for some observations the standard deviation of their measurement noise
     hidden: tuple[str, ...] = ()  # states that are not observed, such as a load; their starts are fitted per episode
 
     def to_text(self) -> str:
@@ -76,7 +75,6 @@ class Plant:
         stated = [(f"let {name}", text) for name, text in self.lets]
         stated += [(f"{NEXT} {name}", text) for name, text in self.next]
         stated += [(f"{START} {name}", text) for name, text in self.starts]
-        stated += [(f"{NOISE} {name}", format_number(deviation)) for name, deviation in self.noise]
         stated += [(name, text) for name, text in ((REWARD, self.reward), (ENDS, self.ends)) if text]
         hidden = (f"{HIDDEN} {name}" for name in self.hidden)
         return "\n".join([*hidden, *(f"{name} = {text}" for name, text in stated)])
@@ -98,8 +96,7 @@ class Plant:
                 moved.pop(name, None)
                 starts.pop(name, None)
                 hidden = tuple(other for other in hidden if other != name)
-        noise = dict((*self.noise, *new.noise))
-        return Plant(lets, tuple(moved.items()), reward, ends, tuple(starts.items()), tuple(noise.items()), hidden)
+        return Plant(lets, tuple(moved.items()), reward, ends, tuple(starts.items()), hidden)
 
 
 def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
@@ -131,8 +128,8 @@ class Equations:
     Attributes:
         nodes: the expressions of the plant, by the left-hand side of their line: `let x`, `next x`, `reward`, `ends`.
         values: the numbers that fitting may change, shape (K,), in the order of the lines: those in `tune(...)`, within
-            their range, and all others except exponents, 0, 1, -1, pi and those in `fixed(...)`. The numbers of `ends`,
-            `start` and `noise` stay.
+            their range, and all others except exponents, 0, 1, -1, pi and those in `fixed(...)`. The numbers of `ends`
+            and `start` stay.
         limits: the lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`.
         places: for each of `values` the left-hand side of its line.
         computed: the lines over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`.
@@ -151,14 +148,11 @@ class Equations:
         self.task, self.plant, decisions = task, plant, decision_names(task)
         if task.text_names:
             raise PolicyError("an environment that is observed as text has no plant")
-        for name, deviation in plant.noise:
-            if not 0 <= deviation < np.inf:
-                raise PolicyError(f"damaged plant: the noise of `{name[:40]}` is not a standard deviation")
         taken = {*task.quantity_names, *decisions, *output_names(task), *dict(plant.lets)}
         for name in plant.hidden:
             if not is_name(name) or name in taken:
                 raise PolicyError(f"`{name[:40]}` cannot name a hidden state; choose another name")
-        for name, _ in (*plant.next, *plant.starts, *plant.noise):
+        for name, _ in (*plant.next, *plant.starts):
             if name not in (*task.observation_names, *plant.hidden):
                 raise PolicyError(f"damaged plant: `{name[:40]}` is not observed")
         try:

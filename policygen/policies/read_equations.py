@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from policygen.errors import ExpressionError, PolicyError
-from policygen.policies.cells import NUMBER
 from policygen.policies.features import depends_on
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parts import ENDS, HIDDEN, NOTHING_FOUND, Parts
-from policygen.policies.plant import NEXT, NOISE, START, Equations, Plant, read_start
+from policygen.policies.plant import NEXT, START, Equations, Plant, read_start
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Shaping
 from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
 from policygen.quantities.tree import Node, names_in, needed_by, read_by, remembered_in
@@ -141,7 +140,6 @@ def read_plant(parts: Parts) -> Plant | None:
     quantities = list(dict.fromkeys([*task.observation_names, *features]))
     hidden = tuple(name for word, name in parts.plant if word == HIDDEN)
     nodes: dict[str, Node] = {}
-    noise: dict[str, float] = {}
     starts: dict[str, str] = {}
     for (word, name), stated in parts.plant.items():
         if word == HIDDEN:
@@ -149,7 +147,7 @@ def read_plant(parts: Parts) -> Plant | None:
                 expected = f"write `hidden {name}` alone, and `start {name} = ...` on another line"
                 problems.add(stated.line, f"`hidden {name}` has a right-hand side", expected)
             continue
-        states = (*task.observation_names, *(hidden if word != NOISE else ()))
+        states = (*task.observation_names, *hidden)
         if name and name not in states:
             problems.refuse(stated.line, unknown_name(name, states, what="observation"))
             continue
@@ -157,8 +155,6 @@ def read_plant(parts: Parts) -> Plant | None:
             if word == START:
                 read_start(stated.text)
                 starts[name] = stated.text.strip()
-            elif word == NOISE:
-                noise[name] = _deviation(stated.text)
             else:
                 decided = decision_names(task) if word != ENDS else ()
                 after = [*map(next_of, quantities), ENDS] if word == REWARD else []
@@ -182,7 +178,6 @@ def read_plant(parts: Parts) -> Plant | None:
         texts.get(REWARD, ""),
         texts.get(ENDS, ""),
         tuple(starts.items()),
-        tuple(noise.items()),
         hidden,
     )
     try:
@@ -193,9 +188,3 @@ def read_plant(parts: Parts) -> Plant | None:
     for name, _ in needed:
         parts.bare.pop(name, None)  # a feature, not a misspelt output
     return plant
-
-
-def _deviation(text: str) -> float:
-    if NUMBER.fullmatch(text) and 0 <= float(text) < np.inf:
-        return float(text)
-    raise ExpressionError(f"`{text[:40]}` is not a standard deviation; write a number that is not negative")

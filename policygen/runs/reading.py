@@ -9,8 +9,6 @@ from typing import Any
 
 from policygen import __version__
 from policygen.episodes.agents import is_agent, load_agent
-from policygen.episodes.buffer import checked_trajectory
-from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError, reason_of
 from policygen.files import find_run
 from policygen.policies.parse import parse
@@ -142,19 +140,3 @@ def best_attempt(folder: Path) -> Attempt | None:
     Raises LogbookError if it is not a run folder, or is damaged.
     """
     return best_of(Logbook(folder).attempts())
-
-
-def kept_episodes(folder: Path) -> list[Trajectory]:
-    """Return the episodes in a run's replay buffer.
-
-    Raises:
-        LogbookError: it is not a run folder, or is damaged.
-        UsageError: the episodes are of another task.
-    """
-    logbook = Logbook(folder)
-    task, buffer = logbook.task(), logbook.buffer(logbook.config().buffer_steps)
-    where = folder / "episodes.npz"
-    return [
-        checked_trajectory(task, one.trajectory, f"{where}, episode {number}")
-        for number, one in enumerate(buffer, start=1)
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from support import Line
@@ -15,7 +14,6 @@ from policygen.plants.record import (
     PredictionError,
     UncertainNumber,
     WorstPrediction,
-    equations_of,
     plant_words,
 )
 
@@ -24,7 +22,6 @@ TEXT = """let turned = 0.05*rate
 next cos = cos - turned*sin
 next rate = prev(rate, 0) + fixed(0.15)*torque
 start rate = uniform(-1, 1)
-noise cos = 0.02
 reward = -next(rate)^2 - 10*ends
 ends = abs(rate) > 7"""
 
@@ -47,8 +44,6 @@ def test_lines_errors_and_uncertain_numbers_are_told() -> None:
     ]
     assert "# worst prediction: step 9 of an episode, action -0.5" in said
     assert said[-1] == "# uncertain: 0.05 ± 0.02 in `next cos`"
-    again = equations_of(replace(account, text="\n".join(said)), PENDULUM)
-    assert again.plant == equations_of(account, PENDULUM).plant, "it can be pasted back"
 
 
 def test_show_prints_it_below_the_policy(plant_run: Path, line: Line) -> None:

@@ -23,7 +23,6 @@ next rate = clip(later, -8, 8) + prev(torque, 1)*0 + prev(later)*0
 next cos = cos
 start rate = uniform(-1, 1)
 start sin = normal(0, 0.1)
-noise rate = 0.05
 reward = -(next(rate)^2 + next(energy)) - 5*ends + torque
 ends = rate > 8 or energy < -100
 """
@@ -33,7 +32,7 @@ def test_every_kind_of_line_is_written_as_it_is_read() -> None:
     stated = plant(EVERY_KIND)
     assert [line.split(" = ")[0] for line in stated.to_text().splitlines()] == [
         "let later",
-        *("next rate", "next cos", "start rate", "start sin", "noise rate", "reward", "ends"),
+        *("next rate", "next cos", "start rate", "start sin", "reward", "ends"),
     ]
     assert plant(stated.to_text()) == stated
     fitted = Equations(PENDULUM, stated)
@@ -41,11 +40,11 @@ def test_every_kind_of_line_is_written_as_it_is_read() -> None:
 
 
 def test_what_a_reply_leaves_out_stays() -> None:
-    old = plant("let a = rate\nnext rate = a\nnext cos = cos\nnoise rate = 1\nreward = 1\nends = rate > 8")
+    old = plant("let a = rate\nnext rate = a\nnext cos = cos\nreward = 1\nends = rate > 8")
     new = plant("let a = 2*rate\nnext rate = a + torque\nstart rate = normal(0, 1)\nreward = 2")
     assert old.revised_by(new).to_text().splitlines() == [
         *("let a = 2*rate", "next rate = a + torque", "next cos = cos", "start rate = normal(0, 1)"),
-        *("noise rate = 1", "reward = 2", "ends = rate > 8"),
+        *("reward = 2", "ends = rate > 8"),
     ]
     assert old.revised_by(Plant()) == old == Plant().revised_by(old)
 
@@ -66,13 +65,13 @@ def test_a_revised_quantity_may_read_a_new_one_and_one_that_nothing_reads_falls_
 
 
 def test_exponents_pi_fixed_numbers_and_the_end_are_not_fitted() -> None:
-    stated = "next rate = 2*rate^3 + pi*torque + fixed(7)*sin\nreward = -4*rate\nends = rate > 5\nnoise rate = 9"
+    stated = "next rate = 2*rate^3 + pi*torque + fixed(7)*sin\nreward = -4*rate\nends = rate > 5"
     made = equations(stated)
     assert made.values.tolist() == [2, -4] or made.values.tolist() == [2, 4]
     assert made.places == ("next rate", "reward")
     moved = made.with_values(made.values * 3)
     assert dict(moved.next)["rate"] == "6*rate^3 + 3.141592653589793*torque + fixed(7)*sin"
-    assert (moved.reward, moved.ends, moved.noise) == ("-12*rate", "rate > 5", (("rate", 9.0),))
+    assert (moved.reward, moved.ends) == ("-12*rate", "rate > 5")
 
 
 def test_a_number_with_a_range_is_fitted_within_it() -> None:
@@ -167,8 +166,6 @@ def test_the_worst_prediction_of_an_earlier_run_is_one_observation() -> None:
         ("plant", "lets", [["rate", "1"]]),
         ("plant", "lets", [["a", "b"], ["b", "a"]]),
         ("plant", "starts", [["rate", "normal(0)"]]),
-        ("plant", "noise", [["rate", float("nan")]]),
-        ("plant", "noise", [["speed", 1]]),
         ("plant", "reward", "(" * 5000),
         ("plant", "ends", "torque > 1"),
         ("fitted_plant", "steps", "many"),

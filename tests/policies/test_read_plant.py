@@ -24,7 +24,6 @@ HIDDEN = "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal
         ("next(rate) = rate", "next rate = rate"),
         ("- next rate := rate  # nothing changes", "next rate = rate"),
         ("`next rate = rate`", "next rate = rate"),
-        ("noise rate = 1e-2", "noise rate = 0.01"),
         ("start rate = normal( 0 , 1 )", "start rate = normal( 0 , 1 )"),
         ("next rate = prev(rate)", "next rate = prev(rate)"),
         ("reward = next(near) - ends", "reward = next(near) - ends"),
@@ -55,9 +54,6 @@ MISPLACED = (
         ("ends = torque > 1", "line 1: unknown name `torque`"),
         ("reward = reward", "line 1: unknown name `reward`"),
         ("next rate = rate\nnext rate = 2", "line 2: `next rate` has another right-hand side than on line 1"),
-        ("noise rate = -1", "line 1: `-1` is not a standard deviation"),
-        ("noise rate = 1e400", "line 1: `1e400` is not a standard deviation"),
-        ("noise speed = 1", "line 1: unknown observation `speed`"),
         ("start rate = normal(0, -1)", "line 1: `normal(0, -1)` is not a start"),
         ("start rate = uniform(2, 1)", "line 1: `uniform(2, 1)` is not a start"),
         ("start rate = uniform(-1e308, 1e308)", "line 1: `uniform(-1e308, 1e308)` is not a start"),
@@ -70,7 +66,6 @@ MISPLACED = (
         ("hidden rate\nnext rate = rate", "`rate` cannot name a hidden state"),
         ("hidden torque\nnext rate = torque", "`torque` cannot name a hidden state"),
         ("hidden push = 3\nnext rate = push", "line 1: `hidden push` has a right-hand side"),
-        ("hidden push\nnoise push = 1\nnext rate = push", "line 2: unknown observation `push`"),
         ("hidden push\ntorque = push\nnext rate = push", "line 2: unknown name `push`"),
         ("hidden push\ntorque = prev(push)\nnext rate = push", "line 2: unknown name `push`"),
         ("hidden push\nlet u = 2*push\ntorque = u\nnext rate = u", "line 3: `u` reads the action of the step or a"),
@@ -141,9 +136,9 @@ def sines(value: float, count: int) -> float:
 @pytest.mark.parametrize("name", ["reward", "ends", "next", "let"])
 def test_observations_with_the_names_of_lines(name: str) -> None:
     task = replace(LINE, observations=(Observation(name), Observation("x")))
-    parsed = parse(f"u = x\nnext {name} = 2*{name} + u\nnoise {name} = 1", task, "linear")
+    parsed = parse(f"u = x\nnext {name} = 2*{name} + u", task, "linear")
     assert parsed.plant is not None, parsed.problems
-    assert parsed.plant.to_text() == f"next {name} = 2*{name} + u\nnoise {name} = 1"
+    assert parsed.plant.to_text() == f"next {name} = 2*{name} + u"
 
 
 def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:

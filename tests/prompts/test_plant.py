@@ -97,7 +97,7 @@ def test_prompts_of_runs_without_a_plant_are_those_of_templates_without_one(name
 def test_the_first_prompt_states_the_language_and_what_the_task_says_of_the_plant() -> None:
     context, config = untuned()
     system, request = words(context, config)
-    for line in ("next NAME = EXPRESSION", "reward = EXPRESSION", "ends = EXPRESSION", "noise NAME = NUMBER"):
+    for line in ("next NAME = EXPRESSION", "reward = EXPRESSION", "ends = EXPRESSION", "hidden NAME"):
         assert f"`{line}`" in system
     assert "left, right (1 if taken, else 0); all names are values before the step" in system
     assert (
