@@ -143,14 +143,14 @@ class RunContent:
 
     @property
     def commands(self) -> dict[str, str]:
-        """The commands that repeat the run and that replay its replies, if there are any, by what they do."""
+        """The commands that repeat the run and that replay its replies, by what they do; empty if there is none."""
         found = {"A run with these settings": command_of(self.config, self.task)}
         if reads_prompts(self.config.llm):
             place, here = self.folder.resolve(), Path.cwd()
             place = place.relative_to(here) if place.is_relative_to(here) else place
             replayed = self.config.model_copy(update={"llm": f"replay:{place}"})
             found["A replay of the recorded replies, without a model"] = command_of(replayed, self.task)
-        return {what: command for what, command in found.items() if command}
+        return found
 
 
 def read_run(folder: Path) -> RunContent:
