@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import gymnasium as gym
 
 from policygen.episodes.agents import score_agent
+from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players, evaluate
+from policygen.episodes.race import Course
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
@@ -44,7 +46,7 @@ from policygen.tasks.trust import trusted
 if TYPE_CHECKING:
     from policygen.extensions.compare.reports import Report
     from policygen.extensions.film import Which
-    from policygen.extensions.simplify.simplify import Simplified
+    from policygen.search.simplify import Simplified
 
 _MOST_LINES = 24  # of a policy that is printed with its result
 
@@ -363,24 +365,38 @@ def compare(
 
 
 def simplify(
-    source: Policy | str | Path, *, episodes: int = 100, seed: int = 0, margin: float = 0.01, trust: bool = False
+    source: Policy | str | Path,
+    *,
+    episodes: int = 100,
+    seed: int = 0,
+    trust: bool = False,
+    tell: Callable[[str], None] = lambda words: None,
 ) -> Simplified:
-    """Find the smallest policy that is not worse; return it as `.policy`, with both scores.
+    """Find the smallest policy that is not worse; return it as `.policy`, with its `.race` against the original.
 
     Args:
         source: a policy, a run's folder, or a saved policy.
-        episodes: number per candidate.
+        episodes: number per candidate; a candidate that is clearly worse plays a fifth of them.
         seed: determines the episodes.
-        margin: a policy whose mean loss is at most this share is not worse. It is a share of the score or of its
-            standard deviation, whichever is larger.
         trust: let the task of a saved policy name modules to import and paths to read.
+        tell: receives the size of every accepted policy.
 
     Raises:
         PolicygenError: there is no policy, or it cannot be played.
     """
-    from policygen.extensions.simplify.simplify import simplify as simplified
+    from policygen.search.simplify import MOST_EPISODES
+    from policygen.search.simplify import simplify as simplified
 
-    return simplified(_policy(source, trust=trust), episodes=episodes, seed=seed, margin=margin)
+    policy = _policy(source, trust=trust)
+    if episodes < 2:
+        raise UsageError("simplifying needs at least 2 episodes")
+    with Players(policy.task) as players:
+        mdp = finite_mdp(policy.task)
+
+        def course(purpose: str, count: int) -> Course:
+            return Course(policy.task, episode_seeds(seed, purpose, count), players.play, players.engine, mdp)
+
+        return simplified(policy, course, episodes, limit=MOST_EPISODES, tell=tell)
 
 
 def export(

@@ -153,7 +153,8 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 
 def _result_line(run: Run, attempt: Attempt) -> str:
-    number = f"{attempt.number:>3}{'  tuned further:' if attempt.kind == 'tuning' else f'/{run.config.iterations}'}"
+    later = {"tuning": "  tuned further:", "simplified": "  simplified:"}.get(attempt.kind)
+    number = f"{attempt.number:>3}{later or f'/{run.config.iterations}'}"
     if isinstance(run.provider, ProviderPool) and attempt.requests.model:
         number += f"  {attempt.requests.model}:"
     if attempt.number == 0:

@@ -333,5 +333,5 @@ def test_what_a_run_left_is_reported_compared_simplified_and_exported(tmp_path: 
     assert policygen.compare(result.folder).sentence
     assert policygen.plot_runs([str(result.folder)], "curve.png").is_file()
     assert policygen.plot_policy(result.policy, "policy.png").is_file()  # type: ignore[arg-type]
-    smaller = policygen.simplify(result.folder, episodes=4, margin=1.0)
+    smaller = policygen.simplify(result.folder, episodes=4)
     assert smaller.policy.task == result.policy.task  # type: ignore[union-attr]

@@ -26,7 +26,7 @@ KERNEL = [
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
-    *("worlds", "learners", "trackers", "export", "simplify", "sweeps", "cluster"),
+    *("worlds", "learners", "trackers", "export", "sweeps", "cluster"),
     *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]

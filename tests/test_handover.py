@@ -62,7 +62,7 @@ def test_every_output_that_is_a_pipe_is_written_into(best: Path, tmp_path: Path,
     run = policygen.run("frozenlake", iterations=1, final_episodes=2, refine="none").folder
     commands = {
         "p.c": ("export", best, "--to", "c"),
-        "p.json": ("simplify", best, "--episodes", 2, "--max-episodes", 2),
+        "p.json": ("simplify", best, "--episodes", 2),
         "p.png": ("plot", run),
         "p.svg": ("show", best),
         "p.html": ("report", run, "--no-film"),

@@ -37,7 +37,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 }
 # The extension that each command needs, if any.
 NEEDS = {
-    **{name: name for name in ("compare", "film", "export", "simplify")},
+    **{name: name for name in ("compare", "film", "export")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
     **{"finetune": "training", "report": "page"},
 }

@@ -34,7 +34,7 @@ MOST_IDLE = 6  # parts without effect that are listed
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 START = "start"  # `Requests.model` of a policy that the user gave with --start
-AttemptKind = Literal["proposal", "resignation", "tuning"]
+AttemptKind = Literal["proposal", "resignation", "tuning", "simplified"]
 Floats = npt.NDArray[np.float64]
 
 
@@ -332,7 +332,8 @@ class Attempt:
         score: score on the seeds that all attempts share; None for a failed attempt.
         played: the episodes behind the score.
         kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
-            earlier attempt's constants are tuned further; no model is asked.
+            earlier attempt's constants are tuned further; no model is asked. "simplified": the last attempt, the best
+            table of `builtin` with fewer rows; without a policy if no smaller one is as good.
         accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
         idea: the first sentence that the model wrote beside the policy, cut to a line.
         coverage: share of the cells or outputs that the reply states; the others are the incumbent's.
@@ -394,9 +395,14 @@ class Attempt:
         return proposed, self.saved.digest
 
     @property
+    def is_asked(self) -> bool:
+        """Whether it is the answer to a prompt, or random actions; others come after the last reply."""
+        return self.kind in ("proposal", "resignation")
+
+    @property
     def failed(self) -> bool:
         """Whether a policy was requested and none was readable."""
-        return self.number > 0 and self.saved is None and self.kind != "resignation"
+        return self.number > 0 and self.saved is None and self.kind == "proposal"
 
 
 def best_of(attempts: Sequence[Attempt]) -> Attempt | None:

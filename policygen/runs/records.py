@@ -138,7 +138,7 @@ class Summary:
 
     Attributes:
         iterations: number of proposals that were asked for.
-        attempts: number of attempts: one for each proposal, and one for each later tuning.
+        attempts: number of attempts: one for each proposal, later tuning and simplification.
         llm_calls: number of requests to a language model.
         requests: number of all requests, those to `builtin` included.
         cached: number of answers that came from a cache and cost nothing.

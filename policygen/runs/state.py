@@ -116,7 +116,7 @@ class Search:
         """
         if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
             raise BudgetExhausted(stopped)
-        done = sum(attempt.kind != "tuning" for attempt in self.attempts[1:])
+        done = sum(attempt.is_asked for attempt in self.attempts[1:])
         return self.context(done + 1, config) if done < config.iterations else None
 
     def earlier_turns(self, config: RunConfig) -> Sequence[Message]:

@@ -96,7 +96,7 @@ def _values(attempts: Sequence[Attempt], models: Sequence[str]) -> dict[str, flo
 
 def _asked(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return the attempts that a model proposed; not random actions, later tuning, or a policy given by --start."""
-    asked = (attempt for attempt in attempts if attempt.number > 0 and attempt.kind != "tuning")
+    asked = (attempt for attempt in attempts if attempt.number > 0 and attempt.is_asked)
     return [attempt for attempt in asked if attempt.requests.model != START]
 
 

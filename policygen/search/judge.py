@@ -141,7 +141,7 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 
     Depends only on the attempts, so that a resumed run stops at the same place.
     """
-    attempts = [attempt for attempt in attempts if attempt.kind != "tuning"]
+    attempts = [attempt for attempt in attempts if attempt.is_asked]
     resigned = 0
     for attempt in reversed(attempts):
         if attempt.kind != "resignation":

@@ -1,24 +1,31 @@
-"""The loop: play, prompt, propose, assess, keep the best; at the end, tune with the episodes that are left."""
+"""The loop: play, prompt, propose, assess, keep the best; at the end, tune with what is left, and simplify a table."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import finite_mdp
-from policygen.errors import BudgetExhausted
+from policygen.episodes.race import Course
+from policygen.episodes.score import episode_seeds
+from policygen.errors import BudgetExhausted, EnvironmentFault
+from policygen.llm.messages import NO_MODEL
 from policygen.policies.parse import ParseResult
+from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, Comparison, Played, saved
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
-from policygen.runs.state import Search
+from policygen.runs.state import Assessment, Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to_stop
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
+from policygen.search.simplify import simplify
 from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
 
@@ -74,8 +81,52 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             chosen, trials = following
             proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
             yield search.keep(assess(proposal, search, runner, trials))
+    with suppress(BudgetExhausted, EnvironmentFault):
+        if proposer.provider.model == NO_MODEL and (assessment := _simplified(search, runner)) is not None:
+            yield search.keep(assessment)
     if search.attempts:
         search.replace_last(runner.with_final_counts(search.attempts[-1]))
+
+
+def _simplified(search: Search, runner: EpisodeRunner) -> Assessment | None:
+    """Return the simplified best table as the last attempt; None if it was simplified before or is no table.
+
+    Candidates play at most as many episodes as the search did; with too few for one candidate, none is played.
+    """
+    best, usual, spent = search.incumbent, runner.config.episodes, runner.ledger.episodes
+    last = 22 * usual  # a last race of 10 times as many episodes as usual, and the scores of its winner
+    limit = spent if (left := runner.ledger.episodes_left) is None else min(spent, left - last)
+    if not isinstance(best, TablePolicy) or search.attempts[-1].kind == "simplified" or limit < 6 * usual:
+        return None
+    started, number = time.perf_counter(), len(search.attempts)
+
+    def course(purpose: str, count: int) -> Course:
+        seeds = episode_seeds(runner.config.seed, purpose, count)
+        return Course(search.task, seeds, runner.play, runner.players.engine, search.mdp)
+
+    def tell(words: str) -> None:
+        runner.tell(f"simplifying: {words}")
+
+    found = simplify(best, course, 5 * usual, limit=limit, tell=tell)
+    runner.tell(None)
+    attempt = Attempt(number, None, None, kind="simplified", verdict=str(found))
+    if found.race is None:
+        return Assessment(runner.with_spending(attempt, started), (), search.best_score, search.validation)
+    performance = runner.perform(number, found.policy)
+    assert performance.score is not None
+    gain, episodes = found.race.gain, found.race.challenger.episodes
+    attempt = replace(
+        attempt,
+        saved=saved(found.policy),
+        score=performance.score,
+        played=Played.of(performance.trajectories),
+        violations=performance.violations,
+        accepted=True,
+        comparison=Comparison(gain.gain, episodes, gain.p),
+    )
+    validation = None if performance.score.exact else runner.validate(found.policy, None, usual)
+    attempt = runner.with_spending(attempt, started)
+    return Assessment(attempt, performance.trajectories, performance.score, validation)
 
 
 def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:

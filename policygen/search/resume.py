@@ -213,7 +213,7 @@ def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunCon
     because they come after the last proposal. An attempt that a budget cut short is also dropped, and so are all
     attempts from the first that the old episode limit may have affected.
     """
-    proposals = [attempt for attempt in attempts if attempt.kind != "tuning"]
+    proposals = [attempt for attempt in attempts if attempt.is_asked]
     kept = len(proposals)
     for number, attempt in enumerate(proposals):
         if attempt.stopped or (number and _may_have_been_limited(proposals[number - 1].standing.episodes, before, now)):

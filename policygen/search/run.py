@@ -180,7 +180,7 @@ def summarise(run: Run, seconds: float) -> Summary:
         llm=redacted(config.llm),
         is_language_model=run.proposer.is_language_model,
         seed=config.seed,
-        iterations=sum(attempt.kind != "tuning" for attempt in after_warm_up),
+        iterations=sum(attempt.is_asked for attempt in after_warm_up),
         attempts=len(after_warm_up),
         llm_calls=run.llm_calls,
         requests=ledger.calls,
