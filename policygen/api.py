@@ -35,6 +35,8 @@ from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
 from policygen.search.run import Run, carry_out, start
+from policygen.search.simplify import MOST_EPISODES, Simplified
+from policygen.search.simplify import simplify as simplified
 from policygen.tasks import environments
 from policygen.tasks.discovery import task_of
 from policygen.tasks.faults import STEP_TIMEOUT
@@ -46,7 +48,6 @@ from policygen.tasks.trust import trusted
 if TYPE_CHECKING:
     from policygen.extensions.compare.reports import Report
     from policygen.extensions.film import Which
-    from policygen.search.simplify import Simplified
 
 _MOST_LINES = 24  # of a policy that is printed with its result
 
@@ -384,9 +385,6 @@ def simplify(
     Raises:
         PolicygenError: there is no policy, or it cannot be played.
     """
-    from policygen.search.simplify import MOST_EPISODES
-    from policygen.search.simplify import simplify as simplified
-
     policy = _policy(source, trust=trust)
     if episodes < 2:
         raise UsageError("simplifying needs at least 2 episodes")

@@ -35,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 def test_a_run_needs_no_key_and_returns_what_it_found() -> None:
     seen: list[int] = []
     result = policygen.run("cartpole", iterations=2, final_episodes=5, on_attempt=lambda a: seen.append(a.number))
-    assert seen == [0, 1, 2] == [attempt.number for attempt in result.attempts]
+    assert seen == [0, 1, 2, 3] == [attempt.number for attempt in result.attempts]
+    assert result.attempts[3].kind == "simplified"
     assert isinstance(result.policy, policygen.TablePolicy)
     assert result.final is not None
     assert result.final.episodes == 5

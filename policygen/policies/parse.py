@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from policygen.errors import PolicyError, UsageError
+from policygen.policies.comments import Comments, comments_of
 from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, resigns
 from policygen.policies.parts import Parts
 from policygen.policies.plant import Plant
@@ -18,7 +19,6 @@ from policygen.policies.policy import Policy
 from policygen.policies.read_equations import only_shapes, read_equations, read_plant, read_shaping
 from policygen.policies.read_table import read_table
 from policygen.policies.shaping import Shaping
-from policygen.policies.written import arranged
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20  # listed; the others are counted
@@ -83,7 +83,7 @@ def parse(
         if incumbent is None or incumbent.kind != kind or not only_shapes(parts):
             policy = READERS[kind](parts)
             if policy is not None:
-                policy = _as_written(policy, parts)
+                policy = replace(policy, comments=_comments(parts))
     except PolicyError as error:
         problems.add(None, str(error), "define what the policy uses")
     if policy is not None and not problems:
@@ -104,9 +104,8 @@ def parse(
     return ParseResult(policy, (), parts.coverage, shaping=shaping, plant=plant)
 
 
-def _as_written(policy: Policy, parts: Parts) -> Policy:
-    """Return the policy with its text as its author wrote it."""
-    standard = policy.to_text(plain=True).splitlines()
-    old = parts.incumbent.to_text().splitlines() if parts.incumbent is not None else []
-    lines = arranged(standard, parts.form.values(), old, policy.task.actuators)
-    return policy if lines == standard else replace(policy, written=tuple(lines))
+def _comments(parts: Parts) -> Comments:
+    """Return the comments of a text, and of the lines of the incumbent that the text leaves out."""
+    found = comments_of(parts.form.values(), parts.task.actuators)
+    found = {**(parts.incumbent.comments if parts.incumbent is not None else {}), **found}
+    return {key: comment for key, comment in found.items() if any(comment)}

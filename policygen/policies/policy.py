@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.outgoing import as_html
+from policygen.policies.comments import Comments, commented, comments_of
 from policygen.policies.features import Columns, Lets, Reader, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.text import to_text
@@ -53,13 +54,13 @@ class Policy(ABC):
     Attributes:
         task: the environment's interface; names in the policy are its names.
         lets: features the policy defines itself, after those of the task, each over quantities before it.
-        written: the lines of the text as its author wrote them, for `to_text`; empty if they equal the plain text.
+        comments: those of its author, for `to_text`.
             They affect neither actions nor the comparison of policies.
     """
 
     task: Task
     lets: Lets
-    written: tuple[str, ...] = field(default=(), compare=False, kw_only=True)
+    comments: Comments = field(default_factory=dict, compare=False, kw_only=True)
 
     kind: ClassVar[str]
     independent: ClassVar[bool] = True  # decisions depend only on the episode, so other processes may play it
@@ -139,16 +140,15 @@ class Policy(ABC):
         return own_form(task, self.act(rows, memory), single=single), memory
 
     def to_text(self, *, whole: bool = False, plain: bool = False) -> str:
-        """Return the policy in the policy language, as its author wrote it; `parse` reads it back for the same task.
+        """Return the policy in the policy language; `parse` reads it back for the same task.
 
         Args:
             whole: include the task's own features and grid if the policy needs them, so that the text is complete
                 without the task file.
-            plain: write the standard form, without the author's comments, order and spelling; equal policies have
-                equal plain texts. Ignored if `whole`.
+            plain: leave the author's comments out; equal policies have equal plain texts. Ignored if `whole`.
         """
         if whole:
-            return self._in_form(self._to_text(whole=True))
+            return self._commented(self._to_text(whole=True))
         return self._plain if plain else self._text
 
     @property
@@ -158,23 +158,21 @@ class Policy(ABC):
 
     @cached_property
     def _text(self) -> str:
-        return self._in_form(self._plain)
+        return self._commented(self._plain)
 
     @cached_property
     def _plain(self) -> str:
         return self._to_text(whole=False)
 
-    def _in_form(self, text: str) -> str:
-        """Return a text in standard form as the author would write it: with the comments, order and spelling."""
-        if not self.written:
+    def _commented(self, text: str) -> str:
+        """Return a plain text with the author's comments."""
+        if not self.comments:
             return text
-        from policygen.policies.written import arranged
-
-        return "\n".join(arranged(text.splitlines(), self.written, (), self.task.actuators))
+        return "\n".join(commented(text.splitlines(), self.comments, self.task.actuators))
 
     @abstractmethod
     def _to_text(self, *, whole: bool) -> str:
-        """Return the text of the policy in standard form; for `whole` see `to_text`."""
+        """Return the plain text of the policy; for `whole` see `to_text`."""
 
     @abstractmethod
     def _to_record(self) -> dict[str, Any]:
@@ -260,7 +258,7 @@ class Policy(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled functions, cached on the object, cannot be pickled; the copy compiles them again.
         values = (getattr(self, field.name) for field in fields(self) if not field.kw_only)
-        return partial(type(self), written=self.written), tuple(values)
+        return partial(type(self), comments=self.comments), tuple(values)
 
     @cached_property
     def reader(self) -> Reader:
@@ -302,7 +300,7 @@ class Policy(ABC):
             "lets": {name: to_text(node) for name, node in self.lets},
             **self._to_record(),
             "text": self.to_text().splitlines(),
-            **({"plain_text": self.to_text(plain=True).splitlines()} if self.written else {}),
+            **({"plain_text": self.to_text(plain=True).splitlines()} if self.comments else {}),
         }
 
     @staticmethod
@@ -448,8 +446,8 @@ def from_record(record: Any, task: Task | None = None) -> Policy:
         _ = task.parsed_features
         lets, names = parse_lets(read.lets.items(), task, "policy")
         policy = KINDS[read.kind]._from_record(record, task, lets, names)
-        # Earlier versions saved one text, the plain one.
-        written = read.text if "plain_text" in record and isinstance(read.text, list) else ()
-        return replace(policy, written=tuple("\n".join(map(str, written)).splitlines())) if written else policy
+        lines = "\n".join(map(str, read.text)).splitlines() if isinstance(read.text, list) else ()
+        found = comments_of(lines, task.actuators)
+        return replace(policy, comments={key: comment for key, comment in found.items() if any(comment)})
     except (ExpressionError, UsageError) as error:
         raise PolicyError(f"damaged policy: {error}") from None

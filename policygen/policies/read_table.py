@@ -111,7 +111,7 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
                     problems.add(row.line, f"`{cell[:40]}` is not an action", value)
                 else:
                     action[index] = value
-        # The module `written` finds a row's comment again by the bins, so they are written as in a policy's text.
+        # The module `comments` finds a row's comment again by the bins, so they are written as in a policy's text.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
         shown += [action_text(a, v) for a, v in zip(actuators, action, strict=True) if v is not None]
         parts.form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))

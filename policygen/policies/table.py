@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from policygen.errors import PolicyError
 from policygen.policies.cells import action_text, bins_line, bins_text, row_line
+from policygen.policies.comments import Comments
 from policygen.policies.features import CellReader, Columns, Lets, cell_reader
 from policygen.policies.policy import Actions, Policy, let_lines
 from policygen.policies.rows import Rule, compressed, dense_table, uncovered
@@ -67,14 +68,14 @@ class TablePolicy(Policy):
         actions: npt.ArrayLike,
         grid: Grid | None = None,
         lets: Lets = (),
-        written: tuple[str, ...] = (),
+        comments: Comments | None = None,
     ) -> TablePolicy:
         """Return the table with `actions[cell]` in each cell, in as few rows as a greedy decision tree finds.
 
         Args:
             actions: shape (cells,) or (cells, actuators).
             grid: the grid; None: the task's own.
-            lets, written: see `Policy`.
+            lets, comments: see `Policy`.
 
         Raises:
             PolicyError: neither `grid` nor the task has a grid, or the actions do not fit the task.
@@ -83,7 +84,7 @@ class TablePolicy(Policy):
         if grid is None:
             raise PolicyError(f"task {task.name} has no grid; give one")
         dense = np.asarray(actions, dtype=np.float64).reshape(grid.size, -1)
-        return cls(task, lets, grid, tuple(compressed(dense, grid.shape)), written=written)
+        return cls(task, lets, grid, tuple(compressed(dense, grid.shape)), comments=comments or {})
 
     @cached_property
     def dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

@@ -160,8 +160,8 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         learner=config.refine.method in FOR_TABLES,
     )
     if reply.model == NO_MODEL and parsed.policy is not None:
-        # `builtin` wrote the text, so it has no author's comments and order to keep.
-        parsed = replace(parsed, policy=replace(parsed.policy, written=()))
+        # `builtin` wrote the text, so it has no author's comments to keep.
+        parsed = replace(parsed, policy=replace(parsed.policy, comments={}))
     if reply.truncated:
         # The part that arrived may read as a policy, but its last row may be incomplete.
         return ParseResult(None, (CUT_OFF, *parsed.problems))

@@ -25,7 +25,7 @@ from policygen.quantities.operations import (
     SYMBOLS,
     Operation,
 )
-from policygen.quantities.tree import NOTHING, Call, Contains, Name, Node, Number, Previous, numbers
+from policygen.quantities.tree import NOTHING, Call, Contains, Name, Node, Number, Previous
 from policygen.quantities.words import PHRASE
 
 MAX_CHARACTERS = 2_000
@@ -62,13 +62,6 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     Raises:
         ExpressionError: the text is too long, too deeply nested or not arithmetic, or it has an unknown name.
     """
-    return _read(text, names, later, texts)[0]
-
-
-def _read(
-    text: str, names: Sequence[str], later: Sequence[str], texts: Sequence[str]
-) -> tuple[Node, str, list[tuple[int, int]]]:
-    """Return the tree, the text that Python's parser reads, and the (start, end) of each number in that text."""
     _check_length_and_nesting(text)
     # Quoted text is kept unchanged.
     parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
@@ -102,7 +95,7 @@ def _read(
     # A saved policy must parse again: the text that `to_text` writes must keep the bounds, too.
     _check_size(node)
     _check_length_and_nesting(to_text(node))
-    return node, source, converter.places
+    return node
 
 
 def _check_length_and_nesting(text: str) -> None:
@@ -145,7 +138,6 @@ class _Converter:
         self.later = later
         self.texts = texts
         self.nodes = 0
-        self.places: list[tuple[int, int]] = []  # start and end of each number in the text, in the order of the tree
         self.unknown: list[str] = []  # names that are no quantities; one message reports them all
         self.unknown_in_prev: list[str] = []  # the same in `prev(NAME)`
 
@@ -155,23 +147,19 @@ class _Converter:
             raise ExpressionError(_TOO_LARGE)
         match tree:
             case ast.Constant(value=literal):
-                self.places.append(_start_and_end(tree))
                 return _number(literal)
             case ast.Name(id=name) if name in CONSTANTS and name not in self.names:
-                self.places.append(_start_and_end(tree))
                 return Number(CONSTANTS[name])
             case ast.Name(id=name):
                 if name not in self.names and name not in self.unknown:
                     self.unknown.append(name)
                 return Name(name)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=literal)):
-                self.places.append(_start_and_end(tree))
                 return Number(-_number(literal).value)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self.convert(operand, depth + 1)
                 if not isinstance(inner, Number) or inner.limits is not None:
                     return Call("neg", (inner,))
-                self.places[-1] = _start_and_end(tree)
                 return Number(-inner.value)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.convert(operand, depth + 1)
@@ -215,8 +203,6 @@ class _Converter:
                 if name not in self.names and name not in self.later and name not in self.unknown_in_prev:
                     self.unknown_in_prev.append(name)
                 first = self.convert(start[0], depth + 1) if start else NOTHING
-                if start and first == NOTHING:  # `prev(NAME, 0)` is `prev(NAME)`, which has no number
-                    self.places.pop()
                 return Previous(name, first)
         raise ExpressionError(
             "prev() takes the name of one quantity and, optionally, its value before the first step, such as "
@@ -233,7 +219,6 @@ class _Converter:
             if not isinstance(number, Number) or number.limits is not None:
                 raise ExpressionError(f"{name} of tune() must be a plain number; {_HOW_TUNE}")
             found.append(number.value)
-        del self.places[1 - len(_TUNE) :]  # LOW and HIGH are not numbers of the tree
         start, low, high = found
         number = Number(start, (low, high))
         if not low <= start <= high or high - low > _WIDEST:
@@ -304,11 +289,6 @@ def slug(text: object) -> str:
 def next_of(name: str) -> str:
     """Return the name of a quantity's value after the step."""
     return f"next({name})"
-
-
-def _start_and_end(tree: ast.expr) -> tuple[int, int]:
-    assert tree.end_col_offset is not None
-    return tree.col_offset, tree.end_col_offset
 
 
 def _nests(operation: Operation) -> bool:
@@ -384,38 +364,3 @@ def _text(node: Node) -> tuple[str, int]:
 def _wrapped(node: Node, at_least: int) -> str:
     text, level = _text(node)
     return text if level >= at_least else f"({text})"
-
-
-# --- numbers replaced in a written text ------------------------------------------------------------------------------
-
-_WORD = re.compile(r"[A-Za-z_]\w*")
-# Two signs in a row, without and with parentheses between them: `_one_sign` joins them.
-_TWO_SIGNS = (re.compile(r"([+-])(\s*)-(?=[\d.])"), re.compile(r"([+-])(\s*\(*)-(?=[\d.])"))
-
-
-def with_new_numbers(written: str, plain: str) -> str:
-    """Return `written` with its numbers replaced by those of `plain`; parentheses and spaces stay.
-
-    The result parses to the same tree as `plain`, which is as `to_text` writes it. If the two differ in more than
-    numbers and the signs before numbers, `plain` itself is returned.
-    """
-    words = _WORD.findall(plain)
-    texts = words if '"' in plain else ()
-    try:
-        new = parse_expression(plain, words, words, texts)
-        old, text, places = _read(written, words, words, texts)
-        before, after = numbers(old, every=True), numbers(new, every=True)
-        if not len(before) == len(after) == len(places):
-            return plain
-        for (start, end), was, now in reversed(list(zip(places, before, after, strict=True))):
-            value = now.number.value if was.sign == now.sign else -now.number.value
-            text = text if value == was.number.value else text[:start] + format_number(value) + text[end:]
-        candidates = [text, *(two.sub(_one_sign, text).removeprefix("+").lstrip() for two in _TWO_SIGNS)]
-        candidates = [candidate.replace("**", "^") for candidate in candidates]
-        return next((c for c in candidates if parse_expression(c, words, words, texts) == new), plain)
-    except ExpressionError:
-        return plain
-
-
-def _one_sign(found: re.Match[str]) -> str:
-    return ("-" if found[1] == "+" else "+") + found[2]

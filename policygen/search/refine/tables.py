@@ -59,7 +59,7 @@ def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
 def with_entries(policy: TablePolicy, entries: npt.NDArray[np.int64]) -> TablePolicy:
     """Return the table with other actions, given by their indices as in `entries_of`, shape (cells,)."""
     actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
-    return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.written)
+    return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.comments)
 
 
 def policy_iteration(policy: Policy, mdp: FiniteMDP | None, measure: Measure | None) -> Refined:
@@ -134,7 +134,7 @@ def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | 
         tables = [entries.copy() for _ in one.changes]
         for table, (cell, actuator, label) in zip(tables, one.changes, strict=True):
             table[cell, actuator] = label
-        rest = (policy.grid, policy.lets, policy.written)
+        rest = (policy.grid, policy.lets, policy.comments)
         candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
         same_seeds = one.first == scored_first
         contenders = candidates if same_seeds else [current, *candidates]

@@ -201,7 +201,7 @@ class Tunable:
         )
         if isinstance(self.policy, LinearPolicy):
             equations = tuple((name, tidied(with_constants(node, rounded))) for name, node in self.policy.equations)
-            return LinearPolicy(self.policy.task, lets, equations, written=self.policy.written)
+            return LinearPolicy(self.policy.task, lets, equations, comments=self.policy.comments)
         assert isinstance(self.policy, TablePolicy)
         grid, rules = self.policy.grid, self.policy.rules
         if grid != self.policy.task.grid:
@@ -214,7 +214,7 @@ class Tunable:
                 action = tuple(v if a.is_choice else min(max(next(rounded), a.low), a.high) for v, a in pairs)
                 moved.append(Rule(rule.bins, action))
             rules = tuple(moved)
-        return TablePolicy(self.policy.task, lets, grid, rules, written=self.policy.written)
+        return TablePolicy(self.policy.task, lets, grid, rules, comments=self.policy.comments)
 
 
 def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:
