@@ -147,11 +147,10 @@ class Occurrence(NamedTuple):
     in_condition: bool
 
 
-def numbers(root: Node, *, every: bool = False, kept: Collection[float] = ()) -> list[Occurrence]:
+def numbers(root: Node, kept: Collection[float] = ()) -> list[Occurrence]:
     """Return the numbers of an expression that tuning may change, from left to right.
 
     Args:
-        every: return all numbers.
         kept: values of plain numbers that tuning may not change.
     """
     found: list[Occurrence] = []
@@ -159,7 +158,7 @@ def numbers(root: Node, *, every: bool = False, kept: Collection[float] = ()) ->
     while waiting:
         node, sign, free, tested = waiting.pop()
         match node:
-            case Number() if every or _is_tunable(node, free, kept):
+            case Number() if _is_tunable(node, free, kept):
                 found.append(Occurrence(sign, node, tested))
             case Previous(_, start) if start != NOTHING:
                 waiting.append((start, 1, free, tested))
@@ -186,12 +185,12 @@ def constants(node: Node, kept: Collection[float] = ()) -> tuple[float, ...]:
 
     Exponents, numbers in `fixed(...)` and those in `kept` are left out, unless they are in `tune(...)`.
     """
-    return tuple(found.number.value for found in numbers(node, kept=kept))
+    return tuple(found.number.value for found in numbers(node, kept))
 
 
 def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float], ...]:
     """Return the range (low, high) of each of the `constants`; it is infinite for those without `tune(...)`."""
-    return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node, kept=kept))
+    return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node, kept))
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:

@@ -42,7 +42,7 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
 def test_cartpole_is_solved_within_twenty_iterations(balanced: policygen.RunResult) -> None:
     assert balanced.final.mean >= 475
     assert balanced.summary.solved is True
-    assert balanced.summary.attempts <= 20
+    assert balanced.summary.iterations <= 20
 
 
 def test_the_frozen_lake_is_solved_within_twenty_iterations(crossed: policygen.RunResult) -> None:
@@ -72,7 +72,8 @@ def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -
     assert result.summary.failed_attempts == 0
     assert result.summary.repairs == 0
     read = load_run(result.folder)
-    for line, attempt in zip(transcript_of(result.folder), read.search.attempts[1:], strict=True):
+    asked = [attempt for attempt in read.search.attempts[1:] if attempt.kind == "proposal"]
+    for line, attempt in zip(transcript_of(result.folder), asked, strict=True):
         parsed = parse(line["reply"]["text"], read.task, read.config.policy)
         assert parsed.problems == ()
         assert parsed.coverage == 1.0
