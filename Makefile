@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE =
 CORE := $(VENV)/.core
 DEV := $(VENV)/.dev
 
-.PHONY: demo test test-local check lowest docs notebooks attack bench adviser shaping encode mediating learning finetune-bench first-runs refined-runs chat format clean
+.PHONY: demo test test-local lint check lowest docs notebooks attack bench adviser shaping encode mediating learning finetune-bench first-runs refined-runs chat format clean
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
@@ -16,11 +16,12 @@ demo: $(CORE)
 test: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-check: $(DEV)
+lint: $(DEV)
 	$(BIN)/ruff format --check policygen tests results/benchmarks hatch_build.py
 	$(BIN)/ruff check policygen tests results/benchmarks hatch_build.py
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: lint test
 
 # The lowest versions that pyproject.toml allows, in an environment of their own: they reach the providers, the parser,
 # the loop and the command line. Wheels only, as a user of Python 3.11 gets them.
