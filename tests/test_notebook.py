@@ -258,7 +258,7 @@ def test_with_runs_it_reads_them_finished_or_not(executed: Executed, tmp_path: P
     assert texts(notebook, "runs") == "runs found: 2\n"
     runs = [line.split()[1:5] for line in texts(notebook, "summaries").splitlines() if "cartpole" in line]
     assert runs == [["cartpole", "builtin", "table", "7"]]
-    assert "position [m] and velocity [m/s]" in texts(notebook, "map")
+    assert "bins position: -0.8, 0.8" in texts(notebook, "map")
     assert texts(notebook, "act").splitlines()[0].split() == [*task.observation_names, "action"]
     assert pictures(notebook) == 3
 

@@ -92,9 +92,9 @@ def film(policy: Policy, shown: Mapping[str, Trajectory], path: str | Path) -> P
     return path
 
 
-def gif(policy: Policy, shown: Mapping[str, Trajectory], *, most: int = MOST_FRAMES) -> bytes:
-    """Return a film as a GIF of about `most` frames at most; see `film` for errors."""
-    drawn = list(frames(policy, shown, most))
+def gif(policy: Policy, shown: Mapping[str, Trajectory]) -> bytes:
+    """Return a film as a GIF; see `film` for errors."""
+    drawn = list(frames(policy, shown, MOST_FRAMES))
     sample = [drawn[i][0] for i in np.unique(np.linspace(0, len(drawn) - 1, 8).round().astype(int))]
     sheet = Image.new("RGB", (WIDTH, sample[0].height * len(sample) + _BAND * len(OKABE_ITO)), "white")
     for i, image in enumerate(sample):
@@ -176,10 +176,8 @@ def ending_of(episode: Trajectory, task: Task) -> str:
     return why
 
 
-def frames(
-    policy: Policy, shown: Mapping[str, Trajectory], most: float = MOST_FRAMES
-) -> Iterator[tuple[Image.Image, float]]:
-    """Yield the frames of some episodes, by title, all of one size, and the duration of each in seconds.
+def frames(policy: Policy, shown: Mapping[str, Trajectory], most: float) -> Iterator[tuple[Image.Image, float]]:
+    """Yield at most about `most` frames of some episodes, by title, with their durations in seconds; all have one size.
 
     Each scored episode is replayed action by action in a rendering environment.
 

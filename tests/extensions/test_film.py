@@ -72,9 +72,10 @@ def test_the_best_the_worst_and_the_median_are_chosen(falling):
     assert list(film.takes(falling, episodes=1, which="worst")) == ["episode 1 of 1, the worst"]
 
 
-def test_the_frames_of_a_gif_are_the_pictures_of_the_environment_above_the_signals(falling):
+def test_the_frames_of_a_gif_are_the_pictures_of_the_environment_above_the_signals(falling, monkeypatch):
+    monkeypatch.setattr(film, "MOST_FRAMES", 80)
     shown = film.takes(falling)
-    content = film.gif(falling, shown, most=80)
+    content = film.gif(falling, shown)
     assert len(content) < 150_000
     pictures = opened(content)
     assert len(pictures) <= 80
@@ -95,7 +96,8 @@ def test_all_frames_of_a_film_have_one_size(falling):
     assert len({image.size for image, _ in frames(falling, film.takes(falling, episodes=3), 16)}) == 1
 
 
-def test_the_last_frame_holds_and_says_why_the_episode_ended(falling):
+def test_the_last_frame_holds_and_says_why_the_episode_ended(falling, monkeypatch):
+    monkeypatch.setattr(film, "MOST_FRAMES", 3)
     shown = film.takes(falling)
     (episode,) = shown.values()
     assert ending_of(episode, falling.task) == "terminated: failed, not solved"
@@ -106,7 +108,7 @@ def test_the_last_frame_holds_and_says_why_the_episode_ended(falling):
     goal = replace(episode, rewards=np.array([0, 0, 1], np.float32), episode_return=1.0)
     assert ending_of(goal, lake) == "terminated: goal reached, solved"
     assert ending_of(replace(goal, unstable=True), replace(lake, solved=None)) == "the simulation broke down"
-    picture = Image.open(io.BytesIO(film.gif(falling, shown, most=3)))
+    picture = Image.open(io.BytesIO(film.gif(falling, shown)))
     picture.seek(picture.n_frames - 1)
     assert picture.info["duration"] == 1_000 * LAST_FRAME > 2_000
 
@@ -122,11 +124,12 @@ def test_a_long_film_is_cut_to_what_fits_and_a_short_one_is_slow(falling):
     assert 2 < sum(slowed[:-1]) < 3
 
 
-def test_a_film_that_differs_from_the_scored_episode_warns(falling):
+def test_a_film_that_differs_from_the_scored_episode_warns(falling, monkeypatch):
+    monkeypatch.setattr(film, "MOST_FRAMES", 3)
     ((title, episode),) = film.takes(falling).items()
     other = {title: replace(episode, episode_return=episode.episode_return + 1)}
     with pytest.warns(UserWarning, match=f"did not repeat the episode of seed {episode.seed}"):
-        film.gif(falling, other, most=3)
+        film.gif(falling, other)
 
 
 def test_the_library_writes_an_mp4(falling, tmp_path):
