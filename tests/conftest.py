@@ -15,11 +15,9 @@ import forks
 import pytest
 from searched import made
 from support import Line, Said, foreign_variables
-from sweeping import InThisProcess
 
 from policygen import cli
 from policygen.extensions.plots.curves import LearningCurve
-from policygen.extensions.sweeps.executor import Executor, ProcessExecutor
 from policygen.runs.reading import best_attempt
 from policygen.search import runner
 from policygen.tasks import discovery
@@ -68,16 +66,6 @@ def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def quickly_discovered(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment without a task file is looked at for few steps, where its bins do not matter."""
     monkeypatch.setattr(discovery, "_WARM_UP_STEPS", 200)
-
-
-@pytest.fixture
-def swept_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep with one worker carries out its cells in this process: starting another takes seconds."""
-
-    def executor(folder: Path, size: int) -> Executor:
-        return ProcessExecutor(folder, size) if size > 1 else InThisProcess()
-
-    monkeypatch.setattr("policygen.extensions.sweeps.executor.ProcessExecutor", executor)
 
 
 @pytest.fixture(scope="session")

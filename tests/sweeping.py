@@ -1,18 +1,16 @@
-"""Small sweeps, and an executor that needs no other process."""
+"""Small sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from searched import made
 from support import outcome
 
-from policygen.extensions.sweeps.conduct import Sweep, conduct, open_sweep
-from policygen.extensions.sweeps.executor import Executor
-from policygen.extensions.sweeps.plan import SweepLimits, SweepPlan, product_of
-from policygen.extensions.sweeps.worker import CellResult, Event, Order, Tell, carry_out_cell
+from policygen.extensions.sweeps.conduct import conduct
+from policygen.extensions.sweeps.plan import make_plan
+from policygen.extensions.sweeps.worker import Execution, Order
 
 SETTINGS = {"iterations": 3, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "fragility": "false"}
 SWEPT = Path("swept")
@@ -23,31 +21,13 @@ def stated(**settings: Any) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in {**SETTINGS, **settings}.items())
 
 
-def plan_of(
-    *names: str,
-    llms: Sequence[str] = (),
-    templates: Sequence[str] = (),
-    seeds: Sequence[int] = (1,),
-    settings: tuple[str, ...] = (),
-    limits: SweepLimits | None = None,
-) -> SweepPlan:
-    product = product_of(names, llms, templates, seeds)
-    return SweepPlan(products=(product,), settings=settings, limits=limits or SweepLimits())
-
-
-def opened(*names: str, seeds: Sequence[int] = (100, 101), overrides: Sequence[str] = (), **more: Any) -> Sweep:
-    """A new or extended sweep in SWEPT; what is not of its plan are settings."""
-    of_the_plan = {name: more.pop(name) for name in ("llms", "limits") if name in more}
-    return open_sweep(SWEPT, plan_of(*names, seeds=seeds, settings=stated(**more), **of_the_plan), overrides=overrides)
-
-
-def conducted(sweep: Sweep, tell: Tell = lambda event: None, executor: Executor | None = None) -> Sweep:
-    """The sweep when `conduct` has ended, and released whatever happens."""
-    try:
-        conduct(sweep, executor or InThisProcess(), tell)
-    finally:
-        sweep.lock.release()
-    return sweep
+def swept(
+    *names: str, seeds: tuple[int, ...] = (100, 101), settings: tuple[str, ...] = stated(), **more: Any
+) -> list[Order]:
+    """Conduct a sweep in SWEPT."""
+    asked = {name: more.pop(name) for name in ("llms", "templates", "grid") if name in more}
+    say = more.pop("say", lambda line: None)
+    return conduct(SWEPT, make_plan(names, seeds=seeds, settings=settings, **asked), Execution(**more), say)
 
 
 def assert_as_alone(task: str, seed: int, **settings: Any) -> Path:
@@ -55,21 +35,3 @@ def assert_as_alone(task: str, seed: int, **settings: Any) -> Path:
     alone = made(task, "alone", seed=seed, **{**SETTINGS, **settings})
     assert outcome(SWEPT / f"{task}-builtin-s{seed}") == outcome(alone)
     return alone
-
-
-class InThisProcess:
-    """Carries out one cell at a time in this process."""
-
-    size = 1
-    jobs: int | None = None
-
-    def submit(self, order: Order) -> None:
-        self._order = order
-
-    def events(self) -> list[Event]:
-        events: list[Event] = []
-        events.append(carry_out_cell(self._order, events.append))
-        return events
-
-    def end(self) -> list[CellResult]:
-        return []

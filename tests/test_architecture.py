@@ -26,7 +26,7 @@ KERNEL = [
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
-    *("worlds", "learners", "trackers", "export", "sweeps", "cluster"),
+    *("worlds", "learners", "trackers", "export", "sweeps"),
     *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]
@@ -194,7 +194,7 @@ LATE_IMPORTS_OF_OUR_OWN = {
     "cli.results": "start-up time and extensions",
     "cli.running": "start-up time and extensions",
     "cli.seats": "start-up time and extensions",
-    "extensions.sweeps.worker": "an extension, the trackers",
+    "extensions.sweeps.worker": "an extension, the trackers, which may be missing",
     "policies.policy": "start-up time of a saved policy",
     "search.refine.methods": "an extension, the learners",
     "tasks.environments": "an extension, which registers its environments if it is there",

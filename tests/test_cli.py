@@ -242,7 +242,6 @@ def test_plot_draws_runs_into_the_file_it_names_and_leaves_out_what_is_no_run(la
     assert "notes.md is not a run folder" in line("plot", "notes.md").err
 
 
-@pytest.mark.usefixtures("swept_in_this_process")
 def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
     assert line("sweep", "frozenlake", "--seeds", 2, "--iterations", 1, "--out", "two").code == 0
     assert line("plot", "two").out.splitlines() == ["learning_curves.png"]

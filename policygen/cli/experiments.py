@@ -1,23 +1,18 @@
-"""Commands for many runs: `sweep` (and `resume` of one), `compare` and `finetune`."""
+"""Commands for many runs: `sweep`, `compare` and `finetune`."""
 
 # Imports inside functions keep the start-up time short.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from policygen.cli import options as opt
 from policygen.cli.options import say
-from policygen.errors import UsageError, explain
-
-if TYPE_CHECKING:
-    from policygen.extensions.sweeps.executor import Executor
-    from policygen.extensions.sweeps.plan import SweepLimits, SweepPlan
+from policygen.errors import UsageError
 
 
 @click.command()
@@ -27,7 +22,7 @@ if TYPE_CHECKING:
     "llms",
     multiple=True,
     metavar="SPEC",
-    help="Provider and model, as for `run`; repeat it for runs with each. 'A + B': both take turns in the same run.",
+    help="Provider and model, as for `run`; repeat it for runs with each.",
 )
 @click.option(
     "--template",
@@ -43,153 +38,86 @@ if TYPE_CHECKING:
     metavar="NAME=A,B",
     help="A setting with several values, as in refine=none,cma:200, for runs with each; repeat it for combinations.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests, cost and time.")
-@opt.assignment("A setting of every run (see `run --help`), such as refine=auto or max_calls=8; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests and cost.")
+@opt.assignment("A setting of every run (see `run --help`), such as refine=auto; may be repeated.")
 @opt.BASE_URL
 @click.option("--iterations", type=int, help="Rounds of each run (default 20, or the suite's).")
 @click.option("--episodes", type=int, help="Episodes per score while searching (default 20, or the suite's).")
 @click.option("--max-episodes", type=int, help="Most episodes of each run while searching, warm-up included.")
-@click.option("--max-calls", type=int, help="Most requests to language models, of all runs together.")
-@click.option("--max-tokens", type=int, help="Most tokens, in and out, of all runs together.")
-@click.option("--max-usd", type=float, help="Most US dollars, of all runs together; needs models of known price.")
-@opt.EXECUTION
+@click.option("--max-calls", type=int, help="Most requests of each run to its language model.")
+@click.option("--max-usd", type=float, help="Most US dollars of each run; needs models of known price.")
+@click.option("--workers", type=click.IntRange(1), help="Runs at a time (default 1; on a cluster as many as fit).")
+@click.option(
+    "--backend",
+    type=click.Choice(["local", "ray", "dask", "slurm"]),
+    default="local",
+    help="Where the runs are carried out: here (default), by Ray or Dask (here, or on the cluster of RAY_ADDRESS or "
+    "DASK_SCHEDULER_ADDRESS), or as jobs of Slurm. The machines must share the working directory and --out.",
+)
+@click.option(
+    "--slurm",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
+    "cpus-per-task=4; may be repeated.",
+)
+@opt.CACHE
+@opt.TRACK
 @click.option("--out", type=opt.PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @opt.TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task with a suite's settings.
 
-    Finished runs are skipped, interrupted ones are resumed, and the same command with more seeds or tasks adds the
-    missing ones. Each run has a folder of its own in that of the sweep; `policygen plot` draws them, and `policygen
-    tasks` lists the suites and their published scores.
+    The same command continues a sweep that was interrupted or killed: finished runs are skipped, begun ones resumed,
+    failed ones tried again. With more seeds or tasks it adds their runs. Each run has a folder of its own in that of
+    the sweep; `policygen compare` compares them, and `policygen tasks` lists the suites.
     """
-    from policygen.extensions.sweeps.plan import SweepPlan, product_of, read_seeds
-
-    check_execution(options)
-    fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
-    assigned = {text.partition("=")[0].strip() for text in assignments}
-    if (name := next((name for name in fixed if name in assigned), None)) is not None:
-        raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
-    product = product_of(names, options["llms"], options["templates"], read_seeds(options["seeds"]), options["grid"])
-    each = {name: options[name] for name in ("iterations", "episodes", "max_episodes") if options[name] is not None}
-    assignments += tuple(f"{name}={value}" for name, value in each.items())
-    varied = {text.partition("=")[0] for one in product.grid for text in one}
-    flags = {name: f"--{name.replace('_', '-')}" for name in each} | {name: f"--set {name}" for name in assigned}
-    twice = [(name, f"--{name.replace('_', '-')}") for name in each if name in assigned]
-    twice += [(name, f"--grid {name}") for name in sorted(flags.keys() & varied)]
-    if twice:
-        name, other = twice[0]
-        raise UsageError(f"{flags[name]} and {other} set the same value: leave one of them out")
-    plan = SweepPlan(products=(product,), settings=assignments, limits=_limits(options))
-    overrides = (f"base_url={options['base_url']}",) if options["base_url"] else ()
-    folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
-    if options["dry_run"]:
-        from policygen.extensions.sweeps.progress import estimate
-
-        for words in estimate(plan, overrides, options["workers"] or 1, trust=options["trust"]):
-            say(words)
-    else:
-        _conduct(folder, plan, overrides, options)
-
-
-def check_execution(options: Mapping[str, Any]) -> None:
-    """Raise UsageError if an option of an executor is given without that executor."""
-    if options["address"] is not None and options["on"] != "ray":
-        raise UsageError("--address is for a Ray cluster: add --on ray")
-    if options["slurm"] and options["on"] != "slurm":
-        raise UsageError(f"--slurm {options['slurm'][0]}: add --on slurm")
-
-
-def resume_sweep(folder: Path, assignments: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Resume a sweep, with larger budgets if `options` has some; raise UsageError if a setting cannot change."""
-    from policygen.extensions.sweeps.plan import SweepLimits
-    from policygen.runs.config import BUDGETS, CHANGEABLE
-
-    each = [name for name in BUDGETS if name not in SweepLimits.model_fields]  # SweepLimits: of all runs
-    fixed = [name for text in assignments if (name := text.partition("=")[0].strip()) not in (*CHANGEABLE, *each)]
-    if fixed:
-        raise UsageError(
-            f"--set {fixed[0]}: a resumed sweep can only change {', '.join(CHANGEABLE)}, increase {', '.join(each)} "
-            "of each run, and increase --max-calls, --max-tokens and --max-usd of all together"
-        )
-    assignments += tuple(f"{name}={options[name]}" for name in each if options.get(name) is not None)
-    _conduct(folder, None, (*assignments, *(f"llm={llm}" for llm in options["llms"])), options)
-
-
-def _limits(options: Mapping[str, Any]) -> SweepLimits:
-    from pydantic import ValidationError
-
-    from policygen.extensions.sweeps.plan import SweepLimits
-
-    try:
-        return SweepLimits(**{name: options[name] for name in SweepLimits.model_fields})
-    except ValidationError as error:
-        raise UsageError(f"the options: {explain(error)}") from None
-
-
-def _executor(folder: Path, options: Mapping[str, Any]) -> Executor:
-    """Return the executor of the sweep in a folder."""
-    if options["on"] == "local":
-        from policygen.extensions.sweeps.executor import ProcessExecutor
-
-        return ProcessExecutor(folder, options["workers"] or 1)
-    if options["on"] == "slurm":
-        from policygen.extensions.cluster.on_slurm import SlurmExecutor
-
-        return SlurmExecutor(folder, options["slurm"], options["workers"])
-    from policygen.extensions.cluster.on_ray import RayExecutor
-
-    return RayExecutor(folder, options["address"], options["workers"])
-
-
-def _conduct(folder: Path, plan: SweepPlan | None, overrides: tuple[str, ...], options: Mapping[str, Any]) -> None:
-    """Carry out the sweep in a folder with output on the terminal; exit with 1 if it is not complete.
-
-    If `plan` is None, the folder's own plan is used.
-    """
-    from policygen.extensions.sweeps.conduct import conduct, open_sweep
-    from policygen.extensions.sweeps.plan import idle_templates, protocols
-    from policygen.extensions.sweeps.progress import SweepTerminal, closing_words, resume_command
-    from policygen.extensions.sweeps.worker import config_of
+    from policygen.extensions.sweeps.conduct import closing_words, conduct, estimate
+    from policygen.extensions.sweeps.plan import make_plan, read_seeds
+    from policygen.extensions.sweeps.worker import Execution, config_of
     from policygen.llm import reads_prompts
 
     opt.listeners(options["track"])  # raises if one is not installed
-    active_sweep = open_sweep(
-        folder,
-        plan,
-        limits=_limits(options) if plan is None else None,
-        overrides=overrides,
-        trust=options["trust"],
-        cache=options["cache"],
-    )
-    if plan is not None:
-        for line in protocols(active_sweep.plan):
-            say(line)
-        cells = {cell.configuration: cell for cell in active_sweep.cells}
-        settings = (*active_sweep.plan.settings, *active_sweep.overrides)
-        opt.say_own_templates(*(config_of(cell, settings, trust=options["trust"])[1] for cell in cells.values()))
-    on, address, slurm, workers = (options[name] for name in ("on", "address", "slurm", "workers"))
-    words = ["--on", on] if on != "local" else []
-    words += ["--address", address] if address is not None else []
-    words += [word for text in slurm for word in ("--slurm", text)]
-    words += ["--workers", str(workers)] if workers is not None else []
-    active_sweep.track, active_sweep.executor_options = options["track"], shlex.join(words)
-    terminal = SweepTerminal(active_sweep)
-    if options["cache"] is not None and not any(reads_prompts(cell.llm) for cell in active_sweep.cells):
-        say("warning: --cache has no effect: these runs ask no model", err=True)
-    if idle_templates(active_sweep.plan):
+    fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
+    flags = {name: f"--{name.replace('_', '-')}" for name in ("iterations", "episodes", "max_episodes", "max_calls")}
+    flags["max_usd"] = "--max-usd"
+    assigned = [text.partition("=")[0].strip() for text in assignments]
+    varied = [text.partition("=")[0].strip() for text in options["grid"]]
+    for name in assigned:
+        if name in fixed:
+            raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
+    stated = [f"--set {name}" for name in assigned] + [f"--grid {name}" for name in varied]
+    for name in (name for name in flags if options[name] is not None):
+        assigned.append(name)
+        stated.append(flags[name])
+        assignments += (f"{name}={options[name]}",)
+    twice = [name for name in assigned if (assigned + varied).count(name) > 1]
+    if twice:
+        both = " and ".join(words for words in stated if words.split()[-1].strip("-").replace("-", "_") == twice[0])
+        raise UsageError(f"{both} set the same value: leave one of them out")
+    assignments += (f"base_url={options['base_url']}",) if options["base_url"] else ()
+    seeds = read_seeds(options["seeds"])
+    plan = make_plan(names, options["llms"], options["templates"], seeds, grid=options["grid"], settings=assignments)
+    folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
+    if options["dry_run"]:
+        for words in estimate(plan, trust=options["trust"]):
+            say(words)
+        return
+    configurations = {cell.configuration: cell for cell in plan.cells}.values()
+    opt.say_own_templates(*(config_of(cell, plan.settings, trust=options["trust"])[1] for cell in configurations))
+    if len(options["templates"]) > 1 and not any(reads_prompts(cell.llm) for cell in plan.cells):
         say("warning: the models of this sweep read no prompt: runs with different templates are equal", err=True)
-    say(f"{len(active_sweep.cells)} runs in {active_sweep.folder}")
+    say(f"{len(plan.cells)} runs in {folder}")
+    execution = Execution(**{field.name: options[field.name] for field in fields(Execution)})
     try:
-        with terminal:
-            conduct(active_sweep, _executor(active_sweep.folder, options), terminal.tell)
+        orders = conduct(folder, plan, execution, say)
     except KeyboardInterrupt:
-        say(f"\nInterrupted. Nothing is lost; continue with: {resume_command(active_sweep)}", err=True)
+        say("\nInterrupted. Nothing is lost; repeat the command to continue.", err=True)
         raise SystemExit(130) from None
-    finally:
-        active_sweep.lock.release()
-    for line in closing_words(active_sweep):
-        say(line, err=not active_sweep.complete)
-    if not active_sweep.complete:
+    complete, lines = closing_words(folder, orders)
+    for line in lines:
+        say(line, err=not complete)
+    if not complete:
         raise SystemExit(1)
 
 

@@ -269,27 +269,3 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
     click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
     assignment("Any setting (see `run --help`); may be repeated."),
 )
-EXECUTION = all_of(  # for the commands `sweep` and `resume`
-    click.option(
-        "--workers",
-        type=click.IntRange(1),
-        help="Runs of a sweep at a time (default 1; on Ray one per processor; on Slurm 1000).",
-    ),
-    click.option(
-        "--on",
-        type=click.Choice(["local", "ray", "slurm"]),
-        default="local",
-        help="Where a sweep's runs are carried out: processes here (default), a Ray cluster, or Slurm's job arrays "
-        "(extras of these names). The machines must share the working directory and the sweep's folder.",
-    ),
-    click.option("--address", help="A running Ray cluster, HOST:PORT or auto (default: one started on this machine)."),
-    click.option(
-        "--slurm",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
-        "cpus-per-task=4; may be repeated.",
-    ),
-    CACHE,
-    TRACK,
-)

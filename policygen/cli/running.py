@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from policygen.cli import options as opt
-from policygen.cli.experiments import check_execution, resume_sweep
 from policygen.cli.options import say
 from policygen.cli.preparing import list_tasks
 from policygen.errors import PolicygenError, UsageError
@@ -163,37 +162,32 @@ def _start(
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN|SWEEP", type=opt.RunPath())
+@click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 @opt.assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
 @opt.NAMED_MODELS
 @opt.BASE_URL
 @opt.BUDGET_OPTIONS
-@opt.EXECUTION
+@opt.CACHE
+@opt.TRACK
 @opt.REPORT
 @opt.TRUST
 def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
-    """Resume an interrupted run as if it had not been interrupted. A sweep resumes all its interrupted runs.
+    """Resume an interrupted run as if it had not been interrupted.
 
-    A larger budget extends a finished run, as if it had had that budget from the start. For a sweep, --max-calls,
-    --max-tokens and --max-usd limit all its runs together, the other budgets each run.
+    A larger budget extends a finished run, as if it had had that budget from the start. A sweep is continued by its
+    own command.
     """
     from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
     from policygen.runs.config import BUDGETS
     from policygen.search.resume import resume as resume_run
 
-    check_execution(options)
     assignments += (f"base_url={options['base_url']}",) if options["base_url"] else ()
     if opt.installed("sweeps"):
         from policygen.extensions.sweeps.plan import is_sweep
 
         if is_sweep(run_folder):
-            resume_sweep(run_folder, assignments, options)
-            return
-    if options["on"] != "local":
-        raise UsageError("--on, --address and --slurm are for sweeps; a single run is carried out here")
-    if options["workers"] is not None:
-        raise UsageError("--workers is for sweeps; for a single run it is --set jobs=N")
+            raise UsageError(f"{run_folder} is a sweep: repeat the command that began it")
     assignments += (f"llm={joined_specs(options['llms'])}",) if options["llms"] else ()
     assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options.get(name) is not None)
     if not assignments and opt.installed("plots"):

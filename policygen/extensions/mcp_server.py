@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -16,7 +17,6 @@ from mcp.server.mcpserver.exceptions import ToolError
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError, UsageError
 from policygen.extensions.page.render import write_page
-from policygen.extensions.sweeps.worker import interrupt_once
 from policygen.files import list_resources
 from policygen.llm.base import read_reply
 from policygen.llm.manual import as_text
@@ -147,6 +147,10 @@ def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> N
             if not session.end_reason:
                 session.end_reason = "the client has gone"
                 interrupt(main, signal.SIGTERM)
+
+    def interrupt_once(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the writing of files
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt_once)  # clients send it, too; SIGINT may be ignored
     listening = threading.Thread(target=listen, daemon=True)

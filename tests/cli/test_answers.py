@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from chat_server import ChatServer
 from support import ALWAYS_DOWN, ALWAYS_RIGHT, Line, sentences
 
@@ -30,7 +29,6 @@ def test_the_same_command_again_costs_nothing_and_says_so(tmp_path: Path, line: 
     assert len(list((tmp_path / "results").iterdir())) == 2
 
 
-@pytest.mark.usefixtures("swept_in_this_process")
 def test_the_runs_of_a_sweep_share_a_cache(line: Line) -> None:
     sweep = ("sweep", "frozenlake", "--llm", "compatible:m", "--seeds", "5,6", "--set", "iterations=1")
     quick = ("--set", "episodes=4", "--set", "final_episodes=4", "--cache", "answers")

@@ -163,8 +163,6 @@ def test_a_room_that_ignores_its_seed_is_refused_or_labelled_wherever_a_score_st
     again = line("eval", folder, "--episodes", 4, "--trust")
     assert "over 4 unseeded episodes" in again.out, again.err
     assert "unseeded" in line("compare", folder).out
-    line("plot", folder, "--table", "table.md")
-    assert "equations, unseeded" in Path("table.md").read_text()
     line("report", folder)
     assert "5 fresh unseeded episodes" in Path("report.html").read_text()
     Path("own.txt").write_text("heater = 1\nwindow_0 = 1\nwindow_1 = 0\n")

@@ -140,7 +140,6 @@ def test_in_a_checkout_one_is_told_that_nothing_can_be_told(monkeypatch: pytest.
         templates("copy", "system")
 
 
-@pytest.mark.usefixtures("swept_in_this_process")
 def test_a_run_names_the_templates_in_force_that_are_not_the_shipped_ones(line: Line) -> None:
     small = ("--iterations", 1, "--episodes", 2)
     assert "templates" not in line("run", "frozenlake", *small).out

@@ -170,11 +170,9 @@ def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(
     assert done.err.endswith(f"continue with: policygen resume {the_run(Path('results'))} --track tensorboard\n")
 
 
-@pytest.mark.usefixtures("swept_in_this_process")
 def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
     settings = ("iterations=1", "episodes=4", "final_episodes=4", "stop_at=2")
     quick = [word for text in settings for word in ("--set", text)]
     done = line("sweep", "frozenlake", "--seeds", "5,6", *quick, "--out", "swept", "--track", "tensorboard")
     assert done.code == 0, done.err
     assert [sorted(tensorboard(path.parent)) for path in Path("swept").glob("*/config.toml")] == [[0, 1]] * 2
-    assert line("resume", "swept", "--track", "tensorboard").code == 0

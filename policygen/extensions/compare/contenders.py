@@ -22,8 +22,8 @@ from policygen.extensions.compare.names import short_names, short_paths
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots import groups
 from policygen.extensions.plots.style import Numbers
-from policygen.extensions.sweeps.plan import cell_folders, cells_of, is_sweep, read_plan
-from policygen.extensions.sweeps.suites import PublishedColumn, load_suite, published_columns
+from policygen.extensions.sweeps.plan import cell_folders, is_sweep, read_plan
+from policygen.extensions.sweeps.suites import PublishedColumn, load_suite
 from policygen.files import check_name, find_resource, find_run
 from policygen.llm import reads_prompts
 from policygen.policies.policy import Policy
@@ -109,7 +109,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
             other_programs.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
         elif is_sweep(path):
             folders += cell_folders(path)
-            suites += [] if suite else [cell.entry.suite for cell in cells_of(read_plan(path)) if cell.entry.suite]
+            suites += [] if suite else [cell.suite for cell in read_plan(path).cells if cell.suite]
         elif (path / "config.toml").is_file():
             folders.append(path)
         elif path.is_dir() and any((one / "config.toml").is_file() or is_sweep(one) for one in path.iterdir()):
@@ -141,16 +141,7 @@ def _published(suites: Sequence[str], results: Sequence[Result]) -> tuple[tuple[
         if scores := {task: score for task, score in column.scores.items() if task in tasks}:
             name = f"{column.name} (published)" if column.name in names else column.name
             published.append(replace(column, name=name, scores=scores))
-    if published or not suites:
-        return tuple(published), []
-    others = [
-        name
-        for name, columns in published_columns().items()
-        if name not in suites and any(tasks & set(column.scores) for column in columns)
-    ]
-    has = f"suite{'s' * (len(suites) > 1)} {' and '.join(suites)} {'have' if len(suites) > 1 else 'has'}"
-    hint = f"; --suite {' or '.join(others)} {'have' if len(others) > 1 else 'has'} some" if others else ""
-    return (), [f"{has} no published columns{hint} for these tasks"]
+    return tuple(published), []
 
 
 def _differ(members: Sequence[groups.Member], values: Sequence[object]) -> bool:

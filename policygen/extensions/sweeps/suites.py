@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -96,20 +94,8 @@ def load_suite(name: str) -> Suite:
     """Load a suite, given as for `find_suite`; raise UsageError if it does not exist or its file is malformed."""
     path = find_suite(name)
     if path is None:
-        known = sorted(list_suites())
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
-        raise UsageError(f"there is no suite `{name}`; {meant}")
+        raise UsageError(f"there is no suite `{name}`; choose one of {', '.join(sorted(list_suites()))}")
     return suite_from_file(path)
-
-
-def published_columns() -> dict[str, tuple[PublishedColumn, ...]]:
-    """Return the published columns of each suite that has some, by its name; malformed suites are skipped."""
-    found = {}
-    for name, path in sorted(list_suites().items()):
-        with suppress(UsageError):
-            found[name] = suite_from_file(path).published
-    return {name: columns for name, columns in found.items() if columns}
 
 
 def suite_from_file(path: Path) -> Suite:

@@ -16,7 +16,7 @@ from chat_server import ChatServer
 from matplotlib.text import Text
 from PIL import Image
 from support import Line, sentences
-from sweeping import SWEPT, conducted, plan_of
+from sweeping import swept
 
 import policygen
 from policygen.errors import LogbookError
@@ -28,11 +28,10 @@ from policygen.extensions.compare.results import Result
 from policygen.extensions.compare.tables import report_of, write_report
 from policygen.extensions.compare.words import number, verdict
 from policygen.extensions.plots.style import save
-from policygen.extensions.sweeps.conduct import open_sweep
 from policygen.extensions.sweeps.suites import PublishedColumn
 from policygen.search.resume import load_run
 
-pytestmark = pytest.mark.usefixtures("workplace", "swept_in_this_process")
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def results(task: str, name: str, scores: list[float], first_seed: int | None = 100) -> list[Result]:
@@ -299,14 +298,9 @@ def test_a_training_is_named_as_one_and_axes_have_short_names(tmp_path: Path) ->
 SMALL: dict[str, Any] = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "jobs": 1}
 
 
-def swept(tasks: str, *seeds: int, settings: tuple[str, ...] = ()) -> None:
-    """Conduct a sweep of one iteration in the folder `swept`."""
-    asked = (*(f"{name}={value}" for name, value in SMALL.items()), "iterations=1", *settings)
-    conducted(open_sweep(SWEPT, plan_of(tasks, seeds=seeds, settings=asked)))
-
-
 def test_runs_sweeps_and_other_programs_runs_in_one_comparison(line: Line, tmp_path: Path) -> None:
-    swept("quick", 100, 101, 102)
+    settings = (*(f"{name}={value}" for name, value in SMALL.items()), "iterations=1")
+    swept("quick", seeds=(100, 101, 102), settings=settings)
     longer = [policygen.run("nim", iterations=4, seed=seed, **SMALL).folder for seed in (100, 101, 102)]
     Path("ppo.csv").write_text('#{"t_start": 0, "env_id": "CartPole-v1"}\nr,l,t\n100,2,3\n300,2,4\n')
     sources = ["swept", *map(str, longer), "PPO=ppo.csv"]

@@ -101,7 +101,7 @@ def test_whole_runs_are_held_out_and_copies_are_on_one_side_only() -> None:
         make_dataset(runs[:1], "grpo", test=0.25)
 
 
-def test_a_sweep_stands_for_its_runs_but_links_in_it_are_not_followed(line: Line, swept_in_this_process: None) -> None:
+def test_a_sweep_stands_for_its_runs_but_links_in_it_are_not_followed(line: Line) -> None:
     each = ("--set", "episodes=4", "--set", "final_episodes=2", "--iterations", 1)
     assert line("sweep", "frozenlake", "--seeds", 2, *each, "--out", "sweep").code == 0
     sweep = Path("sweep")

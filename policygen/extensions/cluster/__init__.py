@@ -1,1 +1,0 @@
-"""Sweeps and episodes on Ray and Slurm."""
