@@ -111,7 +111,7 @@ def _search(kind: str, *, tune_in_plant: bool = False) -> None:
     options["refine"] = "model" if tune_in_plant else "cma:60" if kind == "linear" else "coordinate:60"
     config = effective_config(task, TASK, options=options)
     untuned = config.model_copy(update={"refine": Refinement()})  # tuning would take long
-    search = new_search(task, config)
+    search = new_search(task)
     provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
     list(attempts_of(search, untuned, provider))
     context = search.context(len(search.attempts), config)

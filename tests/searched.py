@@ -51,7 +51,7 @@ def _searched(name: str, kind: str, provider: Any, settings: dict[str, Any]) -> 
     if name in gym.registry:
         task = replace(task, max_steps=min(task.max_steps, LONGEST))
     config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
-    search = new_search(task, config)
+    search = new_search(task)
     if config.iterations == 1 and provider is None:
         with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))

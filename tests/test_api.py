@@ -111,7 +111,7 @@ def test_an_environment_is_made_of_whatever_names_a_task(tmp_path: Path) -> None
     ("settings", "said"),
     [
         ({"iteration": 3}, "there is no setting `iteration`; did you mean `iterations`?"),
-        ({"price_in": 1.0}, "give both prices"),
+        ({"prices": "1.0"}, "`prices`: value error, write IN/OUT"),
         ({"llm": "opanai:x"}, "did you mean openai:MODEL"),
         ({"llm": object()}, "llm=object(...) has no spec and no model and no is_language_model"),
     ],

@@ -96,7 +96,7 @@ MISTAKES = [
     ("run pendulum --refine coordinate:9", "is for tables; equations"),
     (
         "run cartpole --llm compatible:x --base-url http://127.0.0.1:9 --max-usd 1",
-        "--max-usd cannot be enforced because the price of compatible:x is unknown; state it with --set price_in=USD",
+        "--max-usd cannot be enforced because the price of compatible:x is unknown; state it with --set prices=IN/OUT",
     ),
     ("run cartpole --out file", "choose another --out"),
     ("resume nowhere", "nowhere is not a run folder"),

@@ -63,7 +63,7 @@ STORY = (
 
 
 def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> None:
-    prices = {} if service is COMPATIBLE else {"price_in": 1.0, "price_out": 2.0}
+    prices = {} if service is COMPATIBLE else {"prices": (1.0, 2.0)}
     with ChatServer(STORY) as server:
         result = run(server, service, iterations=20, **prices)
         chats = server.chats
@@ -226,7 +226,7 @@ def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) 
 def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(limit: int) -> None:
     reply = Scripted(NO_POLICY, tokens_in=2100, tokens_out=1000)
     with ChatServer([reply] * 50) as server:
-        result = run(server, iterations=4, max_usd=limit, price_in=1.0, price_out=5.0, max_output_tokens=1000)
+        result = run(server, iterations=4, max_usd=limit, prices=(1.0, 5.0), max_output_tokens=1000)
         spent = len(server.chats) * (2100 * 1.0 + 1000 * 5.0) / 1e6
     assert result.summary.usd == pytest.approx(spent)
     assert spent <= limit
@@ -249,7 +249,7 @@ def test_budgets_are_options_of_the_command_line(line: Line) -> None:
         done = line(
             *("run", "frozenlake", "--llm", "compatible:m", "--base-url", server.openai_url, "--repairs", 0),
             *("--max-calls", 2, "--max-tokens", 100_000, "--max-usd", 1, "--max-episodes", 500),
-            *("--set", "price_in=1", "--set", "price_out=2"),
+            *("--set", "prices=1/2"),
         )
         assert len(server.chats) == 2
     assert done.code == 1

@@ -34,7 +34,7 @@ def shared_options(template: str, seed: str) -> Callable[[Callable[..., Any]], C
         click.option("--seed", type=click.IntRange(0), help=seed),
         opt.BASE_URL,
         opt.MODEL_BUDGETS,
-        opt.assignment("A setting such as temperature=0, max_output_tokens=500 or price_in=1; may be repeated."),
+        opt.assignment("A setting such as temperature=0, max_output_tokens=500 or prices=0.25/2; may be repeated."),
         click.option("--out", type=opt.PATH, help="Folder of the results (default: a new one in results/)."),
     )
 

@@ -17,7 +17,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError
 from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
 
-DEFAULT_CAPACITY = 1_000_000
+_CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
 _REMEDY = "delete it, and its episodes are played again"
 EPISODE_OVERHEAD = 32  # in steps, added to the length of each episode: it needs 700 bytes besides its steps
@@ -42,7 +42,7 @@ class ReplayBuffer:
     A CartPole transition takes 22 bytes: four float32 observations, an int16 action, a float32 reward.
     """
 
-    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
+    def __init__(self, capacity: int = _CAPACITY) -> None:
         self.capacity = capacity
         self.evictions = 0  # number of evictions
         self._episodes: list[Episode] = []
@@ -173,7 +173,7 @@ class ReplayBuffer:
         write_atomically(path, data.getvalue())
 
     @classmethod
-    def load(cls, path: Path, capacity: int = DEFAULT_CAPACITY) -> ReplayBuffer:
+    def load(cls, path: Path) -> ReplayBuffer:
         """Read a buffer that `save` wrote.
 
         Raises:
@@ -183,7 +183,7 @@ class ReplayBuffer:
             arrays = _read_arrays(path)
             record = {"format": str(arrays["format"])} if "format" in arrays else {}
             check_mark(record, path, "episodes", _REMEDY)
-            buffer, trajectories = cls(capacity), _trajectories_in(arrays)
+            buffer, trajectories = cls(), _trajectories_in(arrays)
             names = arrays["term_names"].tolist() if "term_names" in arrays else []
             if names:
                 sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())

@@ -103,11 +103,10 @@ class LocalModel:
 
     def _sampling(self) -> dict[str, Any]:
         """Return the sampling arguments that the options state; at temperature 0 the likeliest token is chosen."""
-        options = self._options
-        if options.temperature == 0:
+        temperature = self._options.temperature
+        if temperature == 0:
             return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-        stated = {"temperature": options.temperature, "top_p": options.top_p}
-        return {name: value for name, value in stated.items() if value is not None} | {"do_sample": True}
+        return {"do_sample": True} | ({} if temperature is None else {"temperature": temperature})
 
     def _end_tokens(self) -> set[int]:
         """Return the tokens that end a reply."""

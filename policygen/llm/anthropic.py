@@ -1,7 +1,7 @@
 """Anthropic Claude through the anthropic SDK, an optional extra.
 
-The server is Anthropic's unless an address is given explicitly (ANTHROPIC_BASE_URL is not read). Temperature and top_p
-are not sent, since current models refuse them; nor is a seed, which no model takes.
+The server is Anthropic's unless an address is given explicitly (ANTHROPIC_BASE_URL is not read). A temperature
+is not sent, since current models refuse it; nor is a seed, which no model takes.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ class Anthropic(HostedModel):
             max_retries=0,
             http_client=BoundedClient(options.timeout_seconds),
         )
-        refused = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.request_seed}
-        for name in (name for name, value in refused.items() if value is not None):
-            warnings.warn(dropped_warning(self.spec, name), stacklevel=3)
+        if options.temperature is not None:
+            warnings.warn(dropped_warning(self.spec, "temperature"), stacklevel=3)
 
     def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
         system, spoken = prompt.system, [message for message in prompt.messages if message.role != "system"]

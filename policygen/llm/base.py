@@ -15,7 +15,7 @@ from policygen.outgoing import HIDDEN, hide_login
 MOST_TOKENS = 10_000_000
 """Upper limit of the tokens of one prompt or reply; a larger count from a server is ignored."""
 
-SAMPLING = ("temperature", "top_p", "reasoning_effort", "seed")
+SAMPLING = ("temperature", "reasoning_effort", "seed")
 """Request parameters that are left out, with a warning, if a model refuses them."""
 
 
@@ -27,15 +27,14 @@ class LLMOptions:
         base_url: the server's address; None: the provider's own. No key is sent to an address that a file chose.
         named_in: the spec that holds the address, if any.
         provider_from: the file that chose the provider. `manual:DIR` is then refused, because it would write to DIR.
-        temperature, top_p, reasoning_effort: None leaves them to the model.
-        request_seed: the user's number for sampling seeds, if any. The seed that a request sends is `Prompt.seed`.
+        temperature, reasoning_effort: None leaves them to the model.
         extra_body: further fields of each request. If a file chose them, a provider with a key refuses them.
         max_output_tokens: limit of one reply, thinking included.
         timeout_seconds: limit of one request.
         max_retries: repetitions of a request after transient faults.
-        price_in, price_out: USD per million tokens, given together; they replace the price list.
+        prices: USD per million tokens in, and out; they replace the price list.
 
-    Raises UsageError for a malformed address, or one price without the other. The run's settings check the ranges.
+    Raises UsageError for a malformed address. The run's settings check the ranges.
     """
 
     base_url: str | None = None
@@ -43,16 +42,13 @@ class LLMOptions:
     named_in: str = ""
     provider_from: str = ""
     temperature: float | None = None
-    top_p: float | None = None
     reasoning_effort: str | None = None
-    request_seed: int | None = None
     extra_body: dict[str, Any] | None = None
     extra_body_from: str = ""
     max_output_tokens: int = 8192
     timeout_seconds: float = 300.0
     max_retries: int = 5
-    price_in: float | None = None
-    price_out: float | None = None
+    prices: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.base_url is not None and not re.match(r"https?://[^/\s]+", self.base_url):
@@ -63,8 +59,6 @@ class LLMOptions:
                 f"them, and pass it again with {'--llm' if self.named_in else '--base-url'}"
             )
         hide_login(self.base_url or "")
-        if (self.price_in is None) != (self.price_out is None):
-            raise UsageError("give both prices, for tokens in and for tokens out, in USD per million tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ _TABLE = "CREATE TABLE replies (digest TEXT PRIMARY KEY, reply TEXT NOT NULL) WI
 _SCHEMA = "SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _LOCK_TIMEOUT = 30.0  # seconds to wait for another process's lock
 _MOST_USD = 1e9  # upper limit of a reply's cost
-_VERSION = 2  # increased when the definition of equal requests changes
+_VERSION = 3  # increased when the definition of equal requests changes
 # Options that change replies.
-_SETTINGS = ("temperature", "max_output_tokens", "top_p", "reasoning_effort", "extra_body")
+_SETTINGS = ("temperature", "max_output_tokens", "reasoning_effort", "extra_body")
 _REPLY = TypeAdapter(Reply)
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # the last bytes of a journal that names another file
 _FAULTS = (sqlite3.Error, OSError, ValueError)

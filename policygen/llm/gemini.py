@@ -24,7 +24,7 @@ from policygen.llm.transport import BoundedClient
 _EFFORTS = tuple(level.value.lower() for level in types.ThinkingLevel if not level.value.endswith("UNSPECIFIED"))
 # Google's names of our parameters, as its error messages write them.
 _NAMES = dict.fromkeys(("thinkingLevel", "thinking_level", "Thinking level"), "reasoning_effort")
-_NAMES |= {"topP": "top_p", **{name: name for name in SAMPLING}}
+_NAMES |= {name: name for name in SAMPLING}
 
 
 class Gemini(HostedModel):
@@ -58,7 +58,6 @@ class Gemini(HostedModel):
             system_instruction=prompt.system or None,
             max_output_tokens=max_output_tokens,
             temperature=sent.get("temperature"),
-            top_p=sent.get("top_p"),
             seed=sent.get("seed"),
             thinking_config=types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort.upper()))
             if effort

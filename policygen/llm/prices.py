@@ -18,8 +18,8 @@ def cost(options: LLMOptions, spec: str, model: str, tokens_in: int, tokens_out:
     A model on your own machine (`ollama`, `local`) costs 0. A hosted model at another address, as in
     `openai:gpt-5-mini@URL`, has no known price. Source: the price list in the installed package genai-prices.
     """
-    if options.price_in is not None and options.price_out is not None:
-        return (options.price_in * tokens_in + options.price_out * tokens_out) / 1e6
+    if options.prices is not None:
+        return (options.prices[0] * tokens_in + options.prices[1] * tokens_out) / 1e6
     provider = spec.partition(":")[0].strip().lower()
     if provider in ("ollama", "local"):
         return 0.0

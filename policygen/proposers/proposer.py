@@ -88,7 +88,7 @@ class Proposer:
         self._models: dict[str, tuple[Provider, LLMOptions]] = {provider.spec: (provider, options)}
         if isinstance(provider, ProviderPool):
             # The prices that the user states are for the models whose price is unknown.
-            listed = replace(options, price_in=None, price_out=None)
+            listed = replace(options, prices=None)
             self._models = {
                 one.spec: (one, listed if cost(listed, one.spec, one.model, 1, 1) is not None else options)
                 for one in provider.providers
@@ -107,7 +107,7 @@ class Proposer:
             if self.is_language_model and cost(options, provider.spec, provider.model, 1, 1) is None:
                 raise UsageError(
                     f"--max-usd cannot be enforced because the price of {provider.spec} is unknown; "
-                    "state it with --set price_in=USD --set price_out=USD, per million tokens"
+                    "state it with --set prices=IN/OUT, in USD per million tokens in and out"
                 )
         if self._config.start and (parsed := self._given_policy(task)).policy is None:
             found = "\n".join(f"  {problem}" for problem in parsed.problems)

@@ -62,7 +62,7 @@ def affordable_hold(
         if most is None or usd is None:
             raise refusal(
                 "--max-usd cannot be enforced because a model's price is unknown; "
-                "state it with --set price_in=USD --set price_out=USD, per million tokens"
+                "state it with --set prices=IN/OUT, in USD per million tokens in and out"
             )
         if usd + most > max_usd:
             raise refusal(f"the next call could exceed {max_usd:g} USD{scope} (--max-usd)")

@@ -85,7 +85,7 @@ _RESERVED_FIELDS = frozenset(
     (
         *("model", "models", "route", "messages", "contents", "prompt", "system", "systeminstruction", "stream", "n"),
         *("candidatecount", "maxtokens", "maxcompletiontokens", "maxoutputtokens"),
-        *("temperature", "topp", "seed", "reasoningeffort"),
+        *("temperature", "seed", "reasoningeffort"),
     )
 )
 _MODEL_KEYS = {"model", "base_url"}
@@ -93,6 +93,16 @@ _MODEL_KEYS = {"model", "base_url"}
 # Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, or
 # name a folder to write to. They take effect only if the user chose them or trusts the file.
 SENSITIVE = ("base_url", "llm", "extra_body")
+
+
+_Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _read_prices(value: Any) -> Any:
+    prices = value.split("/") if isinstance(value, str) else value
+    if prices is not None and not (isinstance(prices, list | tuple) and len(prices) == 2):
+        raise ValueError("write IN/OUT, as in 0.25/2")
+    return prices
 
 
 class _Settings(BaseModel):
@@ -156,9 +166,6 @@ class EpisodeSettings(_Settings):
         STEP_TIMEOUT, ge=0.001, le=_MOST_SECONDS, description="seconds that one step of the environment may take"
     )
     unseeded: bool = Field(False, description="play an environment that ignores its seed; its scores are labelled")
-    buffer_steps: int = Field(
-        1_000_000, ge=1_000, le=2**40, description="transitions the replay buffer holds, plus 32 for each episode"
-    )
 
 
 class PromptSettings(_Settings):
@@ -185,17 +192,14 @@ class RequestSettings(_Settings):
     """The settings of requests to a model."""
 
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
-    temperature: float | None = Field(None, ge=0, le=2, description="sampling temperature (default: the model's own)")
-    top_p: float | None = Field(None, gt=0, le=1, description="share of likely words sampled from (default: its own)")
-    reasoning_effort: str | None = Field(
-        None, pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high, ..."
-    )
-    request_seed: int | None = Field(
+    temperature: float | None = Field(
         None,
         ge=0,
-        le=LARGEST_SEED,
-        description="each request's seed is derived from this number and the attempt's "
-        "(default: the run's seed if a temperature is set, else no seed is sent)",
+        le=2,
+        description="sampling temperature; if set, requests get seeds, too (default: the model's own)",
+    )
+    reasoning_effort: str | None = Field(
+        None, pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high, ..."
     )
     extra_body: dict[str, Any] | None = Field(
         None, description="further fields of each request, as in the server's manual: { top_k = 20 }"
@@ -204,11 +208,8 @@ class RequestSettings(_Settings):
         None, description="address of the compatible: or ollama: models that have none of their own"
     )
     timeout_seconds: float = Field(300, gt=0, le=_MOST_SECONDS, description="longest wait for one reply")
-    price_in: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="USD per million prompt tokens, where not known"
-    )
-    price_out: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="USD per million reply tokens, where not known"
+    prices: Annotated[tuple[_Price, _Price] | None, BeforeValidator(_read_prices)] = Field(
+        None, description="USD per million tokens, IN/OUT, as in 0.25/2, where not known"
     )
 
 

@@ -282,10 +282,10 @@ class Logbook:
                 found.append(attempt)
         return found
 
-    def buffer(self, capacity: int) -> ReplayBuffer:
+    def buffer(self) -> ReplayBuffer:
         """Return the replay buffer as last saved; empty if it never was."""
         path = self.folder / "episodes.npz"
-        return ReplayBuffer.load(path, capacity) if path.exists() or path.is_symlink() else ReplayBuffer(capacity)
+        return ReplayBuffer.load(path) if path.exists() or path.is_symlink() else ReplayBuffer()
 
 
 def _file_name(name: str) -> str:

@@ -219,13 +219,12 @@ def conversation_turn(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
 def seeded(prompt: Prompt, config: RunConfig, key: tuple[int, int], *, always: bool = False) -> Prompt:
     """Return `prompt` with its key (attempt and repair) and a sampling seed, a different one for each key of a run.
 
-    The seed is the first 31 bits (some servers take no more) of a SHA-256 of `request_seed` (default: the run's seed),
-    attempt and repair. Without `request_seed` and `temperature` a seed is sent only if `always`.
+    The seed is the first 31 bits (some servers take no more) of a SHA-256 of the run's seed, attempt and repair.
+    Without `temperature` a seed is sent only if `always`.
     """
-    if config.request_seed is None and config.temperature is None and not always:
+    if config.temperature is None and not always:
         return replace(prompt, key=key)
-    base = config.seed if config.request_seed is None else config.request_seed
-    digest = hashlib.sha256(f"{base} {key[0]} {key[1]}".encode()).digest()
+    digest = hashlib.sha256(f"{config.seed} {key[0]} {key[1]}".encode()).digest()
     return replace(prompt, key=key, seed=int.from_bytes(digest[:4], "big") >> 1)
 
 

@@ -37,17 +37,13 @@ class Settings(TypedDict, total=False):
     prompt_tokens: int | None
     max_output_tokens: int | None
     temperature: float | None
-    top_p: float | None
     reasoning_effort: str | None
-    request_seed: int | None
     extra_body: dict[str, Any] | None
     base_url: str | None
     timeout_seconds: float | None
-    price_in: float | None
-    price_out: float | None
+    prices: str | tuple[float, float] | None
     max_calls: int | None
     max_tokens: int | None
     max_usd: float | None
     max_episodes: int | None
     max_steps: int | None
-    buffer_steps: int | None

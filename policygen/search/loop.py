@@ -18,7 +18,6 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.runs.attempt import Attempt, Comparison, Played, saved
-from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Assessment, Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
@@ -30,9 +29,9 @@ from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
 
 
-def new_search(task: Task, config: RunConfig) -> Search:
-    """Return an empty search for a run."""
-    return Search(task, ReplayBuffer(config.buffer_steps), finite_mdp(task))
+def new_search(task: Task) -> Search:
+    """Return an empty search for a run of `task`."""
+    return Search(task, ReplayBuffer(), finite_mdp(task))
 
 
 def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner: EpisodeRunner) -> Iterator[Attempt]:

@@ -72,7 +72,7 @@ def preview(
         task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, {}))
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task, config = prepared(task, config)
-        search = new_search(task, config)
+        search = new_search(task)
         with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)

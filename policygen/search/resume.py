@@ -127,7 +127,7 @@ def _read(
     """Return the run as it was after these attempts."""
     task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
-    search, ledger = new_search(task, config), Ledger(config)
+    search, ledger = new_search(task), Ledger(config)
     used: list[Exchange | FailedExchange] = []
     answers: list[Exchange | FailedExchange] = []
     for exchange in logbook.transcript.exchanges():
@@ -164,7 +164,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             f"the best score at attempt {attempts[-1].number} has {most:,} episodes, too many",
             "restore it from a copy, or begin a new run",
         )
-    buffer = logbook.buffer(config.buffer_steps)
+    buffer = logbook.buffer()
     if any(e.trajectory.observations.shape[1:] != (search.task.width,) for e in buffer):
         raise LogbookError(
             f"{logbook.folder / 'episodes.npz'} holds episodes of another task; delete it, and this run's episodes "
@@ -172,13 +172,13 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
         )
     last_saved = max((episode.attempt for episode in buffer), default=-1)
     if last_saved >= len(attempts) and config.keeps_every_episode:
-        earlier, buffer = buffer, ReplayBuffer(config.buffer_steps)
+        earlier, buffer = buffer, ReplayBuffer()
         for attempt in attempts:
             buffer.add(attempt.number, [e.trajectory for e in earlier if e.attempt == attempt.number])
         last_saved = len(attempts) - 1
     elif last_saved >= len(attempts):
         # The saved buffer holds episodes of an attempt that will be assessed again, and may have evicted others.
-        buffer, last_saved = ReplayBuffer(config.buffer_steps), -1
+        buffer, last_saved = ReplayBuffer(), -1
     search.buffer = buffer
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         for attempt in attempts[last_saved + 1 :]:

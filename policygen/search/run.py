@@ -140,7 +140,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     proposer = Proposer(provider, config)
     proposer.check(task)
     _check_replay(proposer, task, config)
-    search = new_search(task, config)
+    search = new_search(task)
     logbook = Logbook.create(out, task, config, texts_used(config), name=name)
     return Run(config, proposer, logbook, search, Ledger(config))
 

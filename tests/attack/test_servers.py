@@ -83,7 +83,7 @@ def test_a_bad_server_costs_a_sentence(mode: str, attacked: Attacked, tally: Tal
                     PROMPT,
                     before_try=ledger.charge_call,
                     max_output_tokens=ALLOWANCE,
-                    options=LLMOptions(max_retries=1, price_in=1.0, price_out=1.0),
+                    options=LLMOptions(max_retries=1, prices=(1.0, 1.0)),
                     sleep=lambda seconds: None,
                     on_wait=lambda wait: said.append(str(wait)),
                 )

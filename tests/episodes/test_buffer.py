@@ -107,8 +107,8 @@ def test_a_saved_buffer_is_loaded_equal(tmp_path, name):
         buffer.add(0, simulator.play(RandomActor(task, 0), range(5)))
         buffer.add(3, simulator.play(RandomActor(task, 1), range(7, 9)))
     buffer.save(tmp_path / "buffer.npz")
-    loaded = ReplayBuffer.load(tmp_path / "buffer.npz", capacity=123)
-    assert (len(loaded), loaded.transitions, loaded.capacity) == (len(buffer), buffer.transitions, 123)
+    loaded = ReplayBuffer.load(tmp_path / "buffer.npz")
+    assert (len(loaded), loaded.transitions) == (len(buffer), buffer.transitions)
     assert seeds(loaded.best(3)) == seeds(buffer.best(3))
     assert seeds(loaded.of_attempt(3)) == [7, 8]
     for mine, theirs in zip(buffer, loaded, strict=True):

@@ -61,11 +61,9 @@ def test_the_environment_wins_over_the_dotenv_file(tmp_path: Path, monkeypatch: 
     assert os.environ["OPENAI_API_KEY"] == "sk-from-the-environment"
 
 
-def test_an_address_that_is_none_and_a_price_without_the_other_are_refused() -> None:
+def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="must look like http"):
         LLMOptions(base_url="localhost:8000")
-    with pytest.raises(UsageError, match="give both prices"):
-        LLMOptions(price_in=1.0)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_a_reply_has_text_counts_price_and_time(service: Service, asked: Asked) 
     with ChatServer([counted, counted, Scripted("a" * 400, tokens_in=None, tokens_out=None)]) as server:
         provider = service.connect(server.url)
         reply = asked(provider)
-        priced, uncounted = (asked(provider, price_in=1e6, price_out=2e6) for _ in range(2))
+        priced, uncounted = (asked(provider, prices=(1e6, 2e6)) for _ in range(2))
     assert reply.text == "| 0 | left |"
     assert reply.model == service.model
     assert (reply.tokens_in, reply.tokens_out) == (1000, 500)
@@ -139,25 +139,23 @@ def test_a_bad_request_is_final_and_quoted(service: Service, asked: Asked) -> No
     [
         ("temperature", "Unsupported value: 'temperature' does not support 0.2 with this model."),
         ("seed", "Unsupported parameter: 'seed'"),
-        ("top_p", "top_p is not supported"),
     ],
 )
 def test_a_rejected_setting_is_dropped_with_a_warning_and_stays_dropped(
     one: Service, name: str, said: str, keys: None, asked: Asked
 ) -> None:
-    said = said.replace("top_p", "topP") if one is GEMINI else said
     rejected = Scripted(status=400, error=said, parameter=name * (name == "temperature"))
     with ChatServer([rejected, Scripted("first"), Scripted("second")]) as server:
-        provider = one.connect(server.url, temperature=0.2, top_p=0.5)
+        provider = one.connect(server.url, temperature=0.2)
         with pytest.warns(UserWarning, match="does not take"):
             assert asked(provider, replace(PROMPT, seed=9)).text == "first"
         assert asked(provider, replace(PROMPT, seed=9)).text == "second"
-    bodies = [str(request.body).replace("topP", "top_p") for request in server.requests]
+    bodies = [str(request.body) for request in server.requests]
     assert [f"'{name}'" in body for body in bodies] == [True, False, False]
     assert (asked.waits, asked.charges) == ([], 3)
 
 
-SAMPLING = {"top_p": 0.5, "reasoning_effort": "low", "request_seed": 5, "extra_body": {"top_k": 20}}
+SAMPLING = {"reasoning_effort": "low", "extra_body": {"top_k": 20}}
 
 
 @pytest.mark.filterwarnings("ignore:.*does not take:UserWarning")
@@ -167,25 +165,21 @@ def test_what_a_model_is_sent_beside_the_messages(service: Service, asked: Asked
     body = server.requests[0].body
     if service is GEMINI:
         thinking = {"thinking_level": "LOW"}  # as the SDK writes it
-        assert body["generationConfig"] == {"maxOutputTokens": 8192, "topP": 0.5, "seed": 9, "thinkingConfig": thinking}
-    elif service is ANTHROPIC:  # which takes neither top_p nor a seed
-        assert (body["output_config"], body.get("top_p"), body.get("seed")) == ({"effort": "low"}, None, None)
+        assert body["generationConfig"] == {"maxOutputTokens": 8192, "seed": 9, "thinkingConfig": thinking}
+    elif service is ANTHROPIC:  # which takes no seed
+        assert (body["output_config"], body.get("seed")) == ({"effort": "low"}, None)
     else:
-        assert (body["top_p"], body["reasoning_effort"], body["seed"]) == (0.5, "low", 9)
+        assert (body["reasoning_effort"], body["seed"]) == ("low", 9)
     assert body["top_k"] == 20
 
 
 def test_anthropic_says_what_it_is_not_sent(keys: None, asked: Asked) -> None:
     with ChatServer(["ok"]) as server:
         with pytest.warns(UserWarning, match="does not take") as said:
-            provider = ANTHROPIC.connect(server.url, temperature=0.2, top_p=0.5, request_seed=5)
-        asked(provider)
-    assert [str(one.message).partition(" does ")[2] for one in said] == [
-        "not take a temperature: asking without it",
-        "not take top_p: asking without it",
-        "not take a sampling seed: asking without it",
-    ]
-    assert not {"temperature", "top_p", "seed"} & set(server.requests[0].body)
+            provider = ANTHROPIC.connect(server.url, temperature=0.2)
+        asked(provider, replace(PROMPT, seed=9))
+    assert [str(one.message).partition(" does ")[2] for one in said] == ["not take a temperature: asking without it"]
+    assert not {"temperature", "seed"} & set(server.requests[0].body)
 
 
 def test_an_effort_that_a_model_lacks_is_the_users_to_correct(keys: None, asked: Asked) -> None:

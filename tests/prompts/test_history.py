@@ -120,7 +120,7 @@ def long_run(kind: str, attempts: int) -> Context:
     """Return a context after `attempts` attempts with random policies; every seventh repeats an earlier one."""
     task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"policy": kind})
-    search = new_search(task, config)
+    search = new_search(task)
     rng = np.random.default_rng(0)
     policies: list[Any] = []
     for number in range(1, attempts + 1):

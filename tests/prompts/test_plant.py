@@ -183,7 +183,7 @@ def replied(
     provider = Written(replies)
     options = {"policy": "linear", "episodes": 2, "warmup_episodes": 4, "refine": "model", "iterations": 2}
     config = effective_config(POLE, POLE.name, options=options)
-    search = new_search(POLE, config)
+    search = new_search(POLE)
     attempts = list(attempts_of(search, config, provider))
     return attempts, provider, search.context(len(search.attempts), config), config
 

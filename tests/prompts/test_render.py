@@ -343,7 +343,7 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     task = without_knowledge(policygen.load_task("reacher"))
     options = {"policy": "linear", "episodes": 4, "warmup_episodes": 4, "iterations": 1, "ablate": "knowledge"}
     config = effective_config(task, "reacher", options=options)
-    search = new_search(task, config)
+    search = new_search(task)
     list(attempts_of(search, config, Written([reply])))
     request = texts(render_prompt(search.context(2, config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
@@ -433,7 +433,7 @@ def test_the_model_is_told_how_memory_begins_and_what_a_reward_is_for(kind: str)
 def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
     still = replace(policygen.load_task("pendulum"), max_steps=40)  # too short for an overview
     config = effective_config(still, "pendulum", options={"policy": "linear", "warmup_episodes": 4, "iterations": 1})
-    search = new_search(still, config)
+    search = new_search(still)
     with EpisodeRunner(search, config, Ledger(config)) as runner:
         search.keep(assess_random_actions(runner))
     request = texts(render_prompt(search.context(1, config), config))[1]

@@ -72,7 +72,7 @@ def test_observations_named_like_a_field_of_the_rows_keep_their_values() -> None
     task = dataclasses.replace(POLE, observations=observations, features=(), grid=None)
     options = {"policy": "linear", "episodes": 4, "warmup_episodes": 4, "iterations": 1}
     config = effective_config(task, task.name, options=options)
-    search = new_search(task, config)
+    search = new_search(task)
     list(attempts_of(search, config, Written(["left = 9\nright = 0.1*last + 0.1*step + angle"])))
     context = search.context(2, config)
     episode = template_variables(context, config)["worst_episodes"][0]

@@ -47,7 +47,7 @@ def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config:
 
 def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
     chosen = config(**more)
-    context = new_search(TASK, chosen).context(1, chosen)
+    context = new_search(TASK).context(1, chosen)
     seen: list[Any] = []
     request_log = RequestLog(Ledger(chosen), on_exchange=seen.append, sleep=lambda seconds: None)
     return Asked(provider, request_log), context, render_prompt(context, chosen), chosen, seen
@@ -164,8 +164,7 @@ def test_no_budget_is_exceeded(
         max_tokens=max_tokens,
         max_usd=max_usd,
         repairs=repairs,
-        price_in=3.0,
-        price_out=7.0,
+        prices=(3.0, 7.0),
         max_output_tokens=3000,
     )
     ledger = asked.ledger

@@ -52,6 +52,8 @@ def test_later_sources_win(tmp_path):
         ("grid=fixed", "grid", "fixed"),
         ("max_tokens=10_000", "max_tokens", 10_000),
         ("stop_at=-13", "stop_at", -13.0),
+        ("prices=0.25/2", "prices", (0.25, 2.0)),
+        ("prices=[1, 2]", "prices", (1.0, 2.0)),
     ],
 )
 def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
@@ -72,8 +74,9 @@ def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
         ("temperature=nan", "--set: `temperature`: input should be"),
         ("timeout_seconds=0", "--set: `timeout_seconds`: input should be greater than 0"),
         ("max_output_tokens=0", "--set: `max_output_tokens`: input should be greater"),
-        ("price_in=inf", "--set: `price_in`: input should be a finite number"),
-        ("price_out=-1", "--set: `price_out`: input should be greater than or equal to 0"),
+        ("prices=inf/1", "--set: `prices.0`: input should be a finite number"),
+        ("prices=[1, -1]", "--set: `prices.1`: input should be greater than or equal to 0"),
+        ("prices=1", "--set: `prices`: value error, write IN/OUT"),
         ("max_usd=-1", "--set: `max_usd`: input should be greater than or equal to 0"),
         ("task=cartpole", "--set: these settings are for task `cartpole`, this run is of `frozenlake`"),
         ("extra_body={ model = 'dear' }", "--set: `extra_body`: value error, `model` cannot be set here"),
@@ -82,7 +85,6 @@ def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
             "--set: `extra_body`: value error, `maxOutputTokens` cannot be set here",
         ),
         ('extra_body={"a": null}', "--set: `extra_body`: value error, fields are texts, finite numbers"),
-        ("top_p=0", "--set: `top_p`: input should be greater than 0"),
         ("reasoning_effort=Very", "--set: `reasoning_effort`"),
     ],
 )

@@ -37,6 +37,7 @@ from support import (
 )
 
 import policygen
+from policygen.episodes.buffer import ReplayBuffer
 from policygen.errors import LogbookError, PolicygenError
 from policygen.llm.messages import Prompt, Reply
 from policygen.proposers.builtin import Builtin
@@ -78,7 +79,7 @@ STORIES = {
             Scripted(ALWAYS_RIGHT, tokens_in=7, tokens_out=3, reasoning="hm"),
             BEST_LAKE,
         ),
-        {"iterations": 6, "price_in": 0.1, "price_out": 0.7},
+        {"iterations": 6, "prices": (0.1, 0.7)},
     ),
     "calls": Story(
         "frozenlake",
@@ -290,8 +291,9 @@ def test_episodes_that_were_saved_are_used_and_those_that_were_not_are_played_ag
     assert outcome(folder) == outcome(whole)
 
 
-def test_a_replay_buffer_that_had_to_forget_is_brought_back_as_it_was() -> None:
-    whole, folder = interrupted(buffer_steps=1000)
+def test_a_replay_buffer_that_had_to_forget_is_brought_back_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReplayBuffer.__init__, "__defaults__", (1000,))
+    whole, folder = interrupted()
     begun = resume(folder)
     list(begun.attempts())
     mine, theirs = begun.search.buffer, load_run(whole).search.buffer

@@ -146,7 +146,7 @@ def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
     """Return the first episodes of the best policy that the run has kept; empty if its buffer cannot be read."""
     logbook = Logbook(folder)
     try:
-        buffer = logbook.buffer(logbook.config().buffer_steps)
+        buffer = logbook.buffer()
     except PolicygenError:  # the page is complete without them
         return []
     return [episode.trajectory for episode in buffer.of_attempt(best.number, len(best.played))][:MOST_EPISODES]

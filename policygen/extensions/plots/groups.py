@@ -42,8 +42,8 @@ _NAMED_ANYWAY = {"task", "llm", "policy", "seed"}
 # Settings in which runs of a group may differ: limits of spending, prices, and others that do not affect the search.
 # Limits of episodes and steps do, because tuning gets shares of them.
 WITHOUT_EFFECT = {
-    *("max_calls", "max_tokens", "max_usd", "price_in", "price_out"),
-    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "buffer_steps", "fragility"),
+    *("max_calls", "max_tokens", "max_usd", "prices"),
+    *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "fragility"),
 }
 
 

@@ -125,7 +125,7 @@ class Drive(ModelSession[DriveResult]):
         finally:
             self.driver.ended.sort(key=lambda trajectory: self._seeds.index(trajectory.seed))
             if self.driver.ended:
-                buffer = ReplayBuffer(self.config.buffer_steps)
+                buffer = ReplayBuffer()
                 buffer.add(1, self.driver.ended)
                 buffer.save(self.folder / "episodes.npz")
             self._table = self._make_table()

@@ -29,8 +29,8 @@ from policygen.tasks.task import Task
 
 # The run settings that also apply to `drive` and `mediate`.
 SETTINGS = (
-    *("llm", "seed", "base_url", "temperature", "top_p", "reasoning_effort", "request_seed", "extra_body"),
-    *("timeout_seconds", "price_in", "price_out", "max_output_tokens", "prompt_tokens"),
+    *("llm", "seed", "base_url", "temperature", "reasoning_effort", "extra_body"),
+    *("timeout_seconds", "prices", "max_output_tokens", "prompt_tokens"),
     *("max_calls", "max_tokens", "max_usd", "ablate", "step_timeout", "unseeded"),
 )
 

@@ -61,7 +61,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Two episodes on the ice with one answer that says nothing, and one that keeps to it."""
     folder = tmp_path_factory.mktemp("drive") / "out"
     with ChatServer([RIGHT, "Hm.", "Hm?", "no idea", "Action: down", *[RIGHT] * 12]) as server:
-        outcome = driven(server, out=str(folder), price_in=1.0, price_out=2.0).carry_out()
+        outcome = driven(server, out=str(folder), prices=(1.0, 2.0)).carry_out()
     return folder, outcome, server
 
 
@@ -184,9 +184,7 @@ def test_questions_of_episodes_side_by_side_go_out_together() -> None:
     assert (asker.ledger.calls, asker.ledger.tokens_in, asker.ledger.tokens_out) == (9, 9 * 2000, 9 * 100)
 
 
-@pytest.mark.parametrize(
-    "limit", [{"max_calls": 4}, {"max_tokens": 9_000}, {"max_usd": 0.01, "price_in": 1.0, "price_out": 1.0}]
-)
+@pytest.mark.parametrize("limit", [{"max_calls": 4}, {"max_tokens": 9_000}, {"max_usd": 0.01, "prices": (1.0, 1.0)}])
 def test_budgets_hold_for_requests_side_by_side(limit: dict[str, Any]) -> None:
     with ChatServer(["left"] * 12) as server:
         asker, replies = asked_together(server, ["word " * 1600] * 12, 6, max_output_tokens=500, **limit)

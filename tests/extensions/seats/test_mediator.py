@@ -114,7 +114,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """Three episodes in which a model always explores, one answer is repaired, and one is no plan even then."""
     folder = tmp_path_factory.mktemp("on call") / "out"
     with ChatServer(["Hm.", "Plan: explore", "Hm.", "Hm?", *["Plan: explore"] * 20]) as server:
-        options = {"base_url": server.openai_url, "price_in": 1.0, "price_out": 2.0, "episodes": 3}
+        options = {"base_url": server.openai_url, "prices": (1.0, 2.0), "episodes": 3}
         outcome = mediation("compatible:m", ("always", "hard-coded"), str(folder), **options).carry_out()
     return folder, outcome, server
 

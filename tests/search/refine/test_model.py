@@ -231,7 +231,7 @@ def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure(
 
 
 def test_episodes_that_tuning_watched_are_not_shown_as_those_of_the_policy(plant_run: Path) -> None:
-    best, buffer = best_attempt(plant_run), Logbook(plant_run).buffer(10**6)
+    best, buffer = best_attempt(plant_run), Logbook(plant_run).buffer()
     assert best is not None
     assert best.policy is not None
     kept = own_episodes(plant_run, best)
