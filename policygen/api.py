@@ -42,7 +42,7 @@ from policygen.tasks.discovery import task_of
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.load import load_task
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
-from policygen.tasks.trial import refuse_unseeded, seeds_checked
+from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted
 
 if TYPE_CHECKING:
@@ -244,7 +244,6 @@ def score(
     episodes: int = 100,
     seed: int = 0,
     trust: bool = False,
-    unseeded: bool = False,
 ) -> Score:
     """Score a policy on fresh episodes, or exactly if the task is a finite, known MDP.
 
@@ -257,11 +256,9 @@ def score(
         episodes: number of episodes, at least 2.
         seed: determines the episodes, 0 or more; runs never tune on them.
         trust: let the task of a saved policy name modules to import and paths to read.
-        unseeded: accept an environment that ignores its seed, so that no two policies play the same episodes.
 
     Raises:
-        UsageError: a number is out of range, the task is missing, the agent cannot act, or the environment ignores its
-            seed.
+        UsageError: a number is out of range, the task is missing, or the agent cannot act.
         PolicyError: the agent fails, or returns something that is not an action.
         TaskError: the environment cannot be made, or fails while playing.
     """
@@ -277,7 +274,6 @@ def score(
     else:
         played = policy.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
-    refuse_unseeded(played, accepted=unseeded)
     seeds = episode_seeds(seed, "evaluation", episodes)
     return evaluate(policy, seeds, task=played) if ours else score_agent(policy, played, seeds)
 

@@ -123,7 +123,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
         if find_suite(name) is not None:
             return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
-    effective_config(task, name, options={"unseeded": True})  # raises for invalid settings in its [run]
+    effective_config(task, name)  # raises for invalid settings in its [run]
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
     for o in task.observations:
         unit = f" [{o.unit}]" if o.unit else ""

@@ -72,7 +72,6 @@ def _show_run(run: Path, number: int | None) -> None:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
-@opt.assignment("unseeded=true: score on an environment that ignores its seed.")
 @opt.ATTEMPT
 @click.option("--against", multiple=True, metavar=opt.AGENT, help="Compare with this agent; repeatable.")
 @opt.PERTURB
@@ -100,10 +99,7 @@ def evaluate(
     from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
 
-    names = ("assignments", "against", "attempt", "perturb")
-    assignments, against, attempt, perturb = (options.pop(name) for name in names)
-    if other := next((text for text in assignments if text.replace(" ", "") != "unseeded=true"), None):
-        raise UsageError(f"--set {other} has no effect here; only unseeded=true has one")
+    against, attempt, perturb = (options.pop(name) for name in ("against", "attempt", "perturb"))
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     task = opt.perturbed(trusted(policy.task) if trust else policy.task, perturb)
     if output is not None and not robust:
@@ -113,9 +109,7 @@ def evaluate(
             raise UsageError("--robust prints a table of mean returns: leave out --json and --against")
         _print_margins(policy, task, task.perturb if perturb else (), output, **options)
         return
-    # The policy's run, or the task file, may have accepted an environment that ignores its seed.
-    accepted = policy.task.unseeded if task_name is None else dict(policy.task.run).get("unseeded") is True
-    options |= {"trust": trust, "unseeded": bool(assignments) or accepted}
+    options["trust"] = trust
     others = {text: read_agent(text, task, trust=trust) for text in against}
     score = score_of(policy, task, **options)
     compared = {text: score_of(other, task, **options) for text, other in others.items()}

@@ -31,7 +31,6 @@ from policygen.llm import joined_specs, reads_prompts
 from policygen.outgoing import redacted
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
-from policygen.tasks.trial import refuse_unseeded
 
 RefineMethod = Literal["auto", "cma", "model", "coordinate", "q", "policy-iteration"]
 FOR_TABLES = ("coordinate", "q", "policy-iteration")  # methods that change the entries of a table
@@ -165,7 +164,6 @@ class EpisodeSettings(_Settings):
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=_MOST_SECONDS, description="seconds that one step of the environment may take"
     )
-    unseeded: bool = Field(False, description="play an environment that ignores its seed; its scores are labelled")
 
 
 class PromptSettings(_Settings):
@@ -320,9 +318,6 @@ def effective_config(
     config = RunConfig(**merged)
     for setting, origin in origins.items():
         config = config.chosen_by(origin, setting)
-    refuse_unseeded(task, accepted=config.unseeded)
-    if not task.unseeded:  # in a sweep, perhaps only another task needs the setting
-        config = config.model_copy(update={"unseeded": False})
     other = "linear" if config.policy == "table" else "table"
     if (template := config.template) and Path(template).stem == f"improve_{other}" and template != earlier_template:
         raise UsageError(

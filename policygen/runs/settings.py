@@ -32,7 +32,6 @@ class Settings(TypedDict, total=False):
     jobs: int | None
     step_timeout: float | None
     fragility: bool | None
-    unseeded: bool | None
     grid: Literal["free", "fixed"] | None
     prompt_tokens: int | None
     max_output_tokens: int | None

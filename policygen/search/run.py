@@ -33,6 +33,7 @@ from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared
 from policygen.search.runner import EpisodeRunner, play_final, play_perturbed, usual_perturbations
 from policygen.tasks.task import KIND_WORDS, Task
+from policygen.tasks.trial import warn_if_unseeded
 
 
 @dataclass
@@ -137,6 +138,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     provider = provider or connect(config.llm, llm_options(config))
     task, config = prepared(task, config)
+    warn_if_unseeded(task)
     proposer = Proposer(provider, config)
     proposer.check(task)
     _check_replay(proposer, task, config)

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import EnvironmentFault, UsageError
+from policygen.errors import EnvironmentFault
 from policygen.tasks.environments import make_env, of_gymnasium_or_ours, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, name_of, number_of, wrong_length
 from policygen.tasks.spaces import Observation, flatten, layout_of
@@ -69,23 +69,25 @@ def ignores_seed(
 
 
 def seeds_checked(task: Task) -> Task:
-    """Return the task with `unseeded` set by `ignores_seed`, unless it is set already."""
+    """Return the task with `unseeded` set by `ignores_seed`, unless it is set already; warn if it is unseeded."""
+    if not task.unseeded:
+        env = make_env(task)
+        try:
+            task = replace(task, unseeded=ignores_seed(env, task.observations, task.width, STEP_TIMEOUT))
+        finally:
+            close(env)
+    warn_if_unseeded(task)
+    return task
+
+
+def warn_if_unseeded(task: Task) -> None:
+    """Warn if episodes of a task ignore their seeds."""
     if task.unseeded:
-        return task
-    env = make_env(task)
-    try:
-        return replace(task, unseeded=ignores_seed(env, task.observations, task.width, STEP_TIMEOUT))
-    finally:
-        close(env)
-
-
-def refuse_unseeded(task: Task, *, accepted: bool) -> None:
-    """Raise UsageError if episodes of a task ignore their seeds, unless the user `accepted` that."""
-    if task.unseeded and not accepted:
-        raise UsageError(
-            f"two episodes of {task.gym_id} with one seed differ, so that policies cannot be compared on the same "
-            "episodes: it probably draws from np.random instead of self.np_random (after super().reset(seed=seed)); "
-            "correct that, or accept such scores with --set unseeded=true (in Python: unseeded=True)"
+        warnings.warn(
+            f"two episodes of {task.gym_id} with one seed differ, so policies are compared on different episodes, and "
+            "scores are labelled as unseeded: it probably draws from np.random instead of self.np_random (after "
+            "super().reset(seed=seed))",
+            stacklevel=3,
         )
 
 

@@ -14,7 +14,6 @@ import pytest
 from support import Line, in_a_process, sentences, summary_of, the_run
 
 import policygen
-from policygen.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
@@ -67,10 +66,6 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     assert "window_open =" in shown.stdout
     page = in_a_process("report", "latest", cwd=tmp_path)
     assert page.returncode == 0
-    assert page.stderr.startswith(
-        "Warning: report.html lacks the film of an episode, the usual sizes of the terms: the saved task names the "
-        "module `rooms`, which would run its code; if you know the file, add --trust"
-    )
     refused = in_a_process("run", "room.toml", cwd=tmp_path)
     assert refused.returncode == 2
     assert "names the module `rooms`, which would run its code; if you know the file, add --trust" in refused.stderr
@@ -136,26 +131,15 @@ def test_a_setting_that_is_a_table_is_written_as_a_table(line: Line) -> None:
 
 
 @pytest.mark.usefixtures("faulty_rooms")
-def test_a_room_that_ignores_its_seed_is_refused_or_labelled_wherever_a_score_stands(line: Line) -> None:
-    new = ("new", "faulty_rooms:Drafty", "--kwarg", "outside=4.0", "-o", "room.toml")
-    refused = line(*new)
-    assert refused.code == 2
-    assert len(sentences(refused.err)) == 1
-    assert "draws from np.random instead of self.np_random" in refused.err
-    assert "--set unseeded=true" in refused.err
-    assert not Path("room.toml").exists()
-    assert line(*new, "--set", "unseeded=true").code == 0
-    text = Path("room.toml").read_text()
-    assert "unseeded = true" in text
-    Path("room.toml").write_text(text.replace("unseeded = true", ""))
+def test_a_room_that_ignores_its_seed_is_played_with_a_warning_and_labelled_wherever_a_score_stands(line: Line) -> None:
+    assert line("new", "faulty_rooms:Drafty", "--kwarg", "outside=4.0", "-o", "room.toml").code == 0
     run = ("run", "room.toml", "--trust", "--iterations", 1, "--episodes", 4, "--jobs", 1)
     run += ("--set", "final_episodes=5", "--set", "warmup_episodes=2")
-    assert "--set unseeded=true" in line(*run).err
-    assert not Path("results").exists()
-    sweep = line("sweep", "room.toml", "--trust", "--seeds", 1)
-    assert (sweep.code, "--set unseeded=true" in sweep.err) == (2, True)
-    done = line(*run, "--set", "unseeded=true", "--out", "found")
+    done = line(*run, "--out", "found")
     assert done.code == 0, done.err
+    (warning,) = sentences(done.err)
+    assert warning.startswith("Warning: two episodes of ")
+    assert "draws from np.random instead of self.np_random" in warning
     assert re.search(r"final score: .* over 5 unseeded episodes", done.out)
     folder = the_run(Path("found"))
     assert summary_of(folder)["final"]["engine"] == "copies, unseeded"
@@ -166,21 +150,21 @@ def test_a_room_that_ignores_its_seed_is_refused_or_labelled_wherever_a_score_st
     line("report", folder)
     assert "5 fresh unseeded episodes" in Path("report.html").read_text()
     Path("own.txt").write_text("heater = 1\nwindow_0 = 1\nwindow_1 = 0\n")
-    own = ("eval", "own.txt", "--task", "room.toml", "--trust", "--episodes", 4)
-    assert "--set unseeded=true" in line(*own).err
-    assert "over 4 unseeded episodes" in line(*own, "--set", "unseeded=true").out
+    own = line("eval", "own.txt", "--task", "room.toml", "--trust", "--episodes", 4)
+    assert ("over 4 unseeded episodes" in own.out, "with one seed differ" in own.err) == (True, True)
 
 
-def test_an_object_that_ignores_its_seed_is_refused_and_one_that_follows_it_is_played(faulty_rooms: Any) -> None:
+def test_an_object_that_ignores_its_seed_is_played_with_a_warning(
+    faulty_rooms: Any,
+) -> None:
     small: dict[str, Any] = {"iterations": 1, "episodes": 2, "warmup_episodes": 2, "final_episodes": 3}
     found = policygen.run(faulty_rooms.Room(4.0), **small)
     assert found.policy is not None
-    with pytest.raises(UsageError, match="in Python: unseeded=True"):
-        policygen.run(faulty_rooms.Drafty(4.0), **small)
-    with pytest.raises(UsageError, match="in Python: unseeded=True"):
+    with pytest.warns(UserWarning, match="with one seed differ"):
         policygen.score(found.policy, faulty_rooms.Drafty(4.0), episodes=2)
-    accepted = policygen.run(faulty_rooms.Drafty(4.0), unseeded=True, **small)
-    assert "over 3 unseeded episodes" in str(accepted.final)
+    with pytest.warns(UserWarning, match="with one seed differ"):
+        drafty = policygen.run(faulty_rooms.Drafty(4.0), **small)
+    assert "over 3 unseeded episodes" in str(drafty.final)
 
 
 @pytest.mark.usefixtures("faulty_rooms")

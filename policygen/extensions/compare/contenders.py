@@ -32,7 +32,7 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_policy, read_agent
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
-from policygen.tasks.trial import refuse_unseeded, seeds_checked
+from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted
 
 BY = (*("llm", "template", "task", "policy", "refine", "ablate", "grid", "conversation", "shape", "memory"),)
@@ -127,6 +127,8 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     notes += _in_common(finished, by)
     notes += _templates_without_effect(finished)
+    unseeded = dict.fromkeys(member.task.name for member in finished if member.task.unseeded)
+    notes += [f"scores of {', '.join(unseeded)} are over unseeded episodes"] if unseeded else []
     meanings = dict.fromkeys((result.meaning, result.contender) for result in results if result.meaning)
     notes += [f"{words}: {label}" for words, label in meanings]
     published, missing = _published(list(dict.fromkeys(suites)), results)
@@ -284,9 +286,7 @@ def _play_scores(
     names = list(dict.fromkeys(names))
     folders = [name for name in names if (Path(name) / "config.toml").is_file()]
     task = load_task(task_name, trust=trust) if task_name is not None else _task_of(names)
-    accepted = task.unseeded or dict(task.run).get("unseeded") is True
     task = seeds_checked(trusted(task) if trust else task)
-    refuse_unseeded(task, accepted=accepted)
     other = [name for name in folders if Logbook(Path(name)).task().gym_id != task.gym_id]
     empty = [name for name in folders if name not in other and not (Path(name) / "best.json").exists()]
     agents = {name: read_agent(name, task, trust=trust) for name in names if name not in (*other, *empty)}

@@ -31,7 +31,7 @@ from policygen.tasks.task import Task
 SETTINGS = (
     *("llm", "seed", "base_url", "temperature", "reasoning_effort", "extra_body"),
     *("timeout_seconds", "prices", "max_output_tokens", "prompt_tokens"),
-    *("max_calls", "max_tokens", "max_usd", "ablate", "step_timeout", "unseeded"),
+    *("max_calls", "max_tokens", "max_usd", "ablate", "step_timeout"),
 )
 
 

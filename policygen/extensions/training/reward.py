@@ -25,7 +25,7 @@ from policygen.runs.attempt import text_digest
 from policygen.search.prepare import with_optimum
 from policygen.tasks.load import load_task
 from policygen.tasks.task import PolicyKind, Task
-from policygen.tasks.trial import refuse_unseeded, seeds_checked
+from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted
 
 UNREADABLE = -0.1  # reward of a reply without a policy that can be played
@@ -95,7 +95,6 @@ def reward(
         raise UsageError("name one task or several different ones, and a target only for a single task")
     scales = {}
     for name, one in tasks.items():
-        refuse_unseeded(one, accepted=False)
         with Players(one, jobs) as players:
             seeds = episode_seeds(seed, "reward, random actions", RANDOM_EPISODES)
             random = sampled_score(players.play(RandomActor(one, seed), seeds), players.engine).mean
