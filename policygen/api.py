@@ -205,7 +205,7 @@ def resume(
     trust: bool = False,
     **settings: Unpack[Settings],
 ) -> RunResult:
-    """Resume an interrupted run as if it had not been interrupted, or extend a finished one by a larger budget.
+    """Resume an interrupted run as if it had not been interrupted, or go on with a finished one with a larger budget.
 
     Args:
         folder: the run's folder.

@@ -174,8 +174,7 @@ def _start(
 def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
     """Resume an interrupted run as if it had not been interrupted.
 
-    A larger budget extends a finished run, as if it had had that budget from the start. A sweep is continued by its
-    own command.
+    With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command.
     """
     from policygen.llm import joined_specs
     from policygen.llm.cache import Cache

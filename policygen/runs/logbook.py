@@ -186,13 +186,6 @@ class Logbook:
         with suppress(FileNotFoundError):
             (self.folder / "summary.json").unlink()
 
-    def forget_exchanges(self, first: int) -> None:
-        """Remove attempt `first` and later ones from the transcript: `builtin` makes their replies again, for free."""
-        log = self.transcript.path
-        if log.exists():
-            kept = (line for line in read_lines(log) if line.get("sent", line).get("attempt", 0) < first)
-            write_atomically(log, _lines(kept))
-
     def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`; its `finished` marks the run as finished."""
         self._write_json("summary.json", "summary", summary_to_record(summary), indent=2)

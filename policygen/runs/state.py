@@ -117,7 +117,7 @@ class Search:
         if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
             raise BudgetExhausted(stopped)
         done = sum(attempt.is_asked for attempt in self.attempts[1:])
-        return self.context(done + 1, config) if done < config.iterations else None
+        return self.context(len(self.attempts), config) if done < config.iterations else None
 
     def earlier_turns(self, config: RunConfig) -> Sequence[Message]:
         """Return the earlier turns that a prompt carries: none, unless the conversation is continued."""

@@ -137,7 +137,7 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING
     if episodes is None:
-        share = left // (config.iterations - number + 2) - SCORES_OF_PROPOSAL * config.episodes
+        share = left // max(2, config.iterations - number + 2) - SCORES_OF_PROPOSAL * config.episodes
         episodes = share if share >= LEAST_SHARE else 0
     # Scoring and validating the tuned policy must still be possible.
     return min(episodes, left - 2 * config.episodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -136,7 +137,8 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
     if reason_to_stop(search.convincing_score, search.task, runner.config):
         return None
     unfinished = best_unfinished(search.attempts)
-    due = 1 + (unfinished is not None) - sum(attempt.kind == "tuning" for attempt in search.attempts)
+    since_reply = itertools.takewhile(lambda attempt: not attempt.is_asked, reversed(search.attempts))
+    due = 1 + (unfinished is not None) - sum(attempt.kind == "tuning" for attempt in since_reply)
     if due == 2 and unfinished is not None and (trials := runner.last_trials(number, due)) is not None:
         return unfinished, trials
     trials = runner.last_trials(number, 1) if due > 0 else None

@@ -101,7 +101,7 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
 
     Each proposal has an equal share of `max_episodes`, and may need four scores. So `episodes` is at most a quarter of
     what tuning leaves of the share, but not less than 20; the final score keeps its 5 n. Both numbers depend only on
-    the task and the settings of a new run, so all runs choose the same; a run extended by larger budgets keeps them.
+    the task and the settings of a new run, so all runs choose the same; a run that gets larger budgets keeps them.
     """
     if {"episodes", "final_episodes"} <= config.model_fields_set:
         return config

@@ -1,4 +1,4 @@
-"""Resume an interrupted run: its result equals that of an uninterrupted one."""
+"""Resume an interrupted run, whose result then equals that of an uninterrupted one, or go on with a finished one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
-from policygen.errors import EnvironmentFault, LogbookError, PathError, UsageError
+from policygen.errors import EnvironmentFault, LogbookError, PathError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.messages import Exchange, FailedExchange, Message
 from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.proposer import Proposer
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, Standing
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import conversation_turn, llm_options
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
-from policygen.runs.tuning import PROLONGATIONS, most_compared
+from policygen.runs.tuning import most_compared
 from policygen.search.loop import new_search
 from policygen.search.run import Run
 from policygen.search.runner import seeds_of_attempt, warm_up_actor, warm_up_seeds
@@ -42,11 +42,11 @@ def resume(
     trust: bool = False,
     env: Any = None,
 ) -> Run:
-    """Load an interrupted run so that it continues as if it had not been interrupted.
+    """Load a run: an interrupted one continues as if it had not been interrupted.
 
     Args:
         assignments: changed settings, `NAME=VALUE`: those that change no score (`config.CHANGEABLE`), and larger
-            budgets (`config.BUDGETS`), with which a finished run continues as if it had them from the start.
+            budgets (`config.BUDGETS`), with which a finished run goes on from where it stands.
         trust: whether the user trusts the folder. If not, a key goes only to a server that the assignments name, and
             the task may name no module to import and no path to read.
         env: the environment or its factory, if a program passed one.
@@ -71,26 +71,19 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     more = larger_budgets(before, config)
     if logbook.summary() is not None and not more:
         raise PathError(
-            f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or extend it, as in: "
+            f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or go on with more, as in: "
             f"{logbook.resume_command('--iterations', str(2 * before.iterations))}"
-        )
-    shared_out = before.refine.method is not None and before.refine.episodes is None and before.max_episodes is not None
-    if shared_out and (before.iterations, before.max_episodes) != (config.iterations, config.max_episodes):
-        raise UsageError(
-            f"--refine {before.refine} divides --max-episodes {before.max_episodes} over {before.iterations} "
-            "iterations: larger numbers would have changed every proposal's tuning. Begin a new run; one with a fixed "
-            f"number of episodes per proposal, such as --refine {before.refine}:300, can be extended"
         )
     # A provider that cannot be used raises here, before anything is played or written.
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
-    kept = _count_unchanged(attempts, before, config) if more else len(attempts)
-    run = _read(logbook, config, provider, attempts[:kept], trust=trust, env=env)
+    # An attempt that a budget cut short is assessed again with the larger one.
+    ended = next((attempt.number for attempt in attempts if attempt.stopped), len(attempts)) if more else len(attempts)
+    run = _read(logbook, config, provider, attempts[:ended], trust=trust, env=env)
+    if attempts:  # the episodes of dropped attempts stay counted
+        _restore_spent(run.ledger, attempts[-1].standing)
     if assignments:
         logbook.write_settings(config)
-    if more and not provider.is_language_model:
-        run.answers = ()  # `builtin` costs nothing, and may propose other policies after more episodes
-        logbook.forget_exchanges(kept)
     logbook.clear_up(run.search.attempts)
     if run.search.best is not None:
         logbook.save_best(run.search.best)
@@ -148,10 +141,13 @@ def _read(
     for attempt in attempts:
         search.add(attempt)
     if attempts:
-        spent = attempts[-1].standing
-        ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
+        _restore_spent(ledger, attempts[-1].standing)
         _restore(search, logbook, config)
     return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers))
+
+
+def _restore_spent(ledger: Ledger, spent: Standing) -> None:
+    ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
 
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
@@ -204,33 +200,6 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
                 search.validation = sampled_score(players.play(policy, seeds), players.engine)
         except EnvironmentFault:
             search.best_score = search.best_score or best.score
-
-
-def _count_unchanged(attempts: Sequence[Attempt], before: RunConfig, now: RunConfig) -> int:
-    """Count the first attempts that the larger budget `now` would not have changed.
-
-    Prompts state the number of planned attempts; this difference is ignored. Attempts that only tuned are dropped,
-    because they come after the last proposal. An attempt that a budget cut short is also dropped, and so are all
-    attempts from the first that the old episode limit may have affected.
-    """
-    proposals = [attempt for attempt in attempts if attempt.is_asked]
-    kept = len(proposals)
-    for number, attempt in enumerate(proposals):
-        if attempt.stopped or (number and _may_have_been_limited(proposals[number - 1].standing.episodes, before, now)):
-            kept = number
-            break
-    return kept
-
-
-def _may_have_been_limited(played: int, before: RunConfig, now: RunConfig) -> bool:
-    """Whether the old limit of episodes may have changed an attempt that began after `played` episodes."""
-    if before.max_episodes is None or before.max_episodes == now.max_episodes:
-        return False
-    # Upper bound of the episodes that an attempt plays or reserves. In multiples of `before.episodes`: both sides of a
-    # close comparison take PROLONGATIONS[-1] each, the own scores of the attempt and its validation less than 6.
-    # Confirming the best policy takes up to `most_compared`.
-    scores = (2 * PROLONGATIONS[-1] + 6) * before.episodes + most_compared(before.episodes)
-    return before.max_episodes - played < scores + (before.refine.episodes or 0)
 
 
 def _turns(exchanges: Sequence[Exchange | FailedExchange]) -> list[Message]:

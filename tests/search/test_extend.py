@@ -1,4 +1,4 @@
-"""A finished run with a larger budget continues as if it had this budget from the start."""
+"""A finished run with a larger budget goes on from where it stands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import ChatServer
 from searched import POLE, made
 from support import (
     ALWAYS_DOWN,
@@ -17,15 +16,15 @@ from support import (
     MALFORMED_LAKE,
     NO_POLICY,
     Line,
+    Written,
     attempts_of,
     outcome,
     sentences,
     summary_of,
-    transcript_of,
 )
 
-from policygen.errors import LogbookError, PolicygenError, UsageError
-from policygen.search.resume import load_run, resume
+from policygen.errors import PolicygenError, UsageError
+from policygen.search.resume import resume
 from policygen.search.run import carry_out
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
@@ -42,77 +41,51 @@ def finished(folder: Path, *assignments: str) -> Path:
 SMALL: dict[str, Any] = {"jobs": 1, "episodes": 4, "warmup_episodes": 4, "final_episodes": 5}
 LINEAR: dict[str, Any] = {**SMALL, "policy": "linear", "seed": 3}
 SWING = replace(load_task("pendulum"), max_steps=60)
+REPLIES = [ALWAYS_DOWN, NO_POLICY, MALFORMED_LAKE, ALWAYS_RIGHT, BEST_LAKE, ALWAYS_DOWN]
 STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "table": (POLE, SMALL, {"iterations": 2}, {"iterations": 4}),
-    "exact": ("frozenlake", SMALL, {"iterations": 2}, {"iterations": 4}),
-    "stopped at the optimum": ("nim", SMALL, {"iterations": 4}, {"iterations": 8}),
+    "iterations": ("frozenlake", SMALL, {"iterations": 2}, {"iterations": 4}),
+    "calls": ("frozenlake", {**SMALL, "iterations": 9}, {"max_calls": 3}, {"max_calls": 6}),
+    "patience": ("frozenlake", {**SMALL, "iterations": 4}, {"patience": 1}, {"patience": 3}),
     "tuned": (SWING, {**LINEAR, "refine": "cma:30"}, {"iterations": 2}, {"iterations": 4}),
-    # Episodes are left after the proposals, and the best policy is tuned on with them: later, when more is asked for.
-    "tuned on": (
-        POLE,
-        {**LINEAR, "refine": "cma:30", "max_episodes": 400, "stop_at": 1e9},
-        {"iterations": 2},
-        {"iterations": 4},
-    ),
-    "tuned, more episodes": (
-        POLE,
-        {**LINEAR, "refine": "cma:30", "iterations": 5, "stop_at": 1e9},
-        {"max_episodes": 150},
-        {"max_episodes": 400},
-    ),
-    "calls": ("frozenlake", {**SMALL, "iterations": 9}, {"max_calls": 4}, {"max_calls": 8}),
-    "patience": ("frozenlake", {**SMALL, "iterations": 8, "seed": 2}, {"patience": 1}, {"patience": 3}),
-    "episodes": (POLE, {**SMALL, "iterations": 12}, {"max_episodes": 37}, {"max_episodes": 70}),
-    "several": (
-        POLE,
-        {**SMALL, "seed": 5},
-        {"iterations": 2, "max_episodes": 60, "max_calls": 4},
-        {"iterations": 5, "max_episodes": 200, "max_calls": 9},
-    ),
 }
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_finished_run_with_more_is_the_run_that_had_it_at_first(name: str) -> None:
-    task, common, less, more = STORIES[name]
-    whole = made(task, "whole", **common, **more)
-    part = made(task, "part", **common, **less)
-    before = len(attempts_of(part))
-    finished(part, *(f"{key}={value}" for key, value in more.items()))
-    assert outcome(part) == outcome(whole)
-    said = [[(line["attempt"], line["reply"]["text"]) for line in transcript_of(folder)] for folder in (part, whole)]
-    assert said[0] == said[1]  # prompts say how many attempts were planned when they were sent
-    assert load_run(part).config.trusted() == load_run(whole).config.trusted()  # but for the folders they came from
-    mine, theirs = (load_run(folder).search.buffer for folder in (part, whole))
-    assert [(e.attempt, e.trajectory.seed) for e in mine] == [(e.attempt, e.trajectory.seed) for e in theirs]
-    assert name == "stopped at the optimum" or len(attempts_of(part)) > before
-
-
-def test_one_that_was_interrupted_may_get_more_as_well() -> None:
-    whole = made(POLE, "whole", iterations=6, **SMALL)
-    part = made(POLE, "part", iterations=4, **SMALL)
-    lines = (part / "attempts.jsonl").read_bytes().splitlines(keepends=True)
-    (part / "attempts.jsonl").write_bytes(b"".join(lines[:3]))
-    for name in ("summary.json", "episodes.npz"):
-        (part / name).unlink()
-    finished(part, "iterations=6")
+def test_a_finished_run_goes_on_from_where_it_stands(name: str) -> None:
+    """What the earlier budgets did not affect is that of a run with more from the start."""
+    task, settings, less, more = STORIES[name]
+    llm = (lambda: None) if name == "tuned" else (lambda: Written(REPLIES))
+    whole, part = made(task, "whole", llm(), **settings, **more), made(task, "part", llm(), **settings, **less)
+    used = summary_of(part)["requests"]
+    again = None if name == "tuned" else Written(REPLIES[used:])
+    carry_out(resume(part, again, [f"{key}={value}" for key, value in more.items()]))
     assert outcome(part) == outcome(whole)
 
 
-SCRIPT = (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, *[NO_POLICY] * 3, ALWAYS_DOWN, BEST_LAKE, ALWAYS_RIGHT)
+def test_attempts_that_only_tuned_and_their_episodes_stay() -> None:
+    settings: dict[str, Any] = {**LINEAR, "refine": "cma:30", "max_episodes": 400, "stop_at": 1e9}
+    folder = made(POLE, "part", **settings, iterations=2)
+    before = attempts_of(folder)
+    assert before[-1]["kind"] == "tuning"
+    finished(folder, "iterations=4", "max_episodes=900")
+    after = attempts_of(folder)
+    assert after[: len(before)] == before
+    assert [one["kind"] for one in after[len(before) :]][:2] == ["proposal", "proposal"]
+    assert [one["number"] for one in after] == list(range(len(after)))
+    assert after[-2]["episodes"] <= after[-1]["episodes"] <= 900
+    assert before[-1]["episodes"] < after[len(before)]["episodes"]
 
 
-@pytest.mark.parametrize(("calls", "conversation"), [(1, "fresh"), (6, "continued")])
-def test_a_model_is_asked_nothing_again(calls: int, conversation: str) -> None:
-    settings: dict[str, Any] = {"iterations": 10, "conversation": conversation, "llm": "compatible:m"}
-    with ChatServer(SCRIPT) as server:
-        whole = made("frozenlake", "whole", base_url=server.openai_url, max_calls=8, **settings)
-        asked = [chat.body["messages"] for chat in server.chats]
-    with ChatServer(SCRIPT) as server:
-        part = made("frozenlake", "part", base_url=server.openai_url, max_calls=calls, **settings)
-        finished(part, "max_calls=8")
-        assert [chat.body["messages"] for chat in server.chats] == asked
-    assert outcome(part) == outcome(whole)
+def test_an_attempt_that_a_budget_cut_short_goes_on_with_its_recorded_reply() -> None:
+    settings: dict[str, Any] = {**SMALL, "iterations": 2}
+    folder = made("frozenlake", "part", Written([ALWAYS_DOWN, NO_POLICY]), **settings, max_calls=2)
+    assert attempts_of(folder)[2]["stopped"]
+    asked = Written([BEST_LAKE])
+    carry_out(resume(folder, asked, ["max_calls=3"]))
+    assert len(asked.prompts) == 1
+    assert asked.prompts[0].messages[2].content == NO_POLICY
+    assert [one["problems"] for one in attempts_of(folder)] == [[]] * 3
+    assert summary_of(folder)["requests"] == 3
 
 
 @pytest.mark.parametrize(
@@ -137,16 +110,6 @@ def test_what_cannot_change_is_refused_by_a_sentence(assignment: str, sentence: 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_shares_of_a_budget_would_all_have_been_others() -> None:
-    settings: dict[str, Any] = {**LINEAR, "iterations": 1, "refine": "cma", "max_episodes": 300}
-    folder = made(POLE, "runs", **settings)
-    for more in ("iterations=2", "max_episodes=500"):
-        with pytest.raises(UsageError, match=r"--refine cma divides --max-episodes 300 over 1 iterations: .*cma:300"):
-            resume(folder, assignments=[more])
-    with pytest.raises(LogbookError, match="is finished"):
-        resume(folder, assignments=["jobs=1"])
-
-
 def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: Line) -> None:
     folder = made("frozenlake", "runs", iterations=1, **SMALL)
     copy = Path(shutil.copytree(folder, "copy"))
@@ -161,5 +124,5 @@ def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: L
     assert sentences(refused.err) == [
         "Error: --set max_usd=1: the run has no such limit; a resumed run can only have more"
     ]
-    with pytest.raises(PolicygenError, match=r"is finished; see it .* or extend it, as in: .* --iterations 6"):
+    with pytest.raises(PolicygenError, match=r"is finished; see it .* or go on with more, as in: .* --iterations 6"):
         resume(folder)

@@ -356,7 +356,7 @@ def test_a_finished_run_is_not_resumed(line: Line) -> None:
     done = line("resume", folder)
     assert (done.code, done.out) == (2, "")
     (sentence,) = sentences(done.err)
-    assert sentence.startswith(f"Error: {folder} is finished; see it with: policygen show {folder}, or extend it")
+    assert sentence.startswith(f"Error: {folder} is finished; see it with: policygen show {folder}, or go on with more")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
