@@ -21,7 +21,7 @@ from policygen.episodes.race import Course
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
-from policygen.llm import Provider, joined_specs
+from policygen.llm import Provider
 from policygen.llm.cache import Cache
 from policygen.outgoing import as_html
 from policygen.policies.parse import parse as parse_text
@@ -95,7 +95,7 @@ class RunResult:
 def run(
     task: str | Task | gym.Env[Any, Any] | Callable[..., gym.Env[Any, Any]],
     *,
-    llm: str | Provider | Sequence[str] = "builtin",
+    llm: str | Provider = "builtin",
     out: str | Path = "results",
     on_attempt: Callable[[Attempt], None] = lambda attempt: None,
     listeners: Sequence[Listener] = (),
@@ -111,7 +111,7 @@ def run(
             at once, and all cores if it can be pickled. A policy's score is the same either way, but random actions are
             drawn in the order of play, so the two runs differ.
         llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
-            `policygen.llm.Provider`. Several names take turns; so do your own objects in a `llm.ProviderPool`.
+            `policygen.llm.Provider`.
         out: parent of the run's folder.
         on_attempt: called after every attempt; its exceptions end the run.
         listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.
@@ -123,8 +123,6 @@ def run(
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
     """
     loaded = _task(task, step_timeout_of(None, (), settings), trust=trust)
-    if not isinstance(llm, str) and isinstance(llm, Sequence):
-        llm = joined_specs(llm)
     own = None if isinstance(llm, str) else llm
     missing = [
         name

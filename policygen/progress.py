@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import click
 from rich.console import Console, RenderableType
@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from policygen.llm import ProviderPool, read_spec
+from policygen.llm import read_spec
 from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
@@ -22,7 +22,6 @@ from policygen.policies.policy import Policy
 from policygen.quantities.tree import numbers
 from policygen.runs.attempt import START, Attempt
 from policygen.runs.listeners import Activity, Listener, RunView
-from policygen.runs.turns import Share, shares
 from policygen.search.run import Run
 
 MOST_SURPRISES = 3  # numbers of each kind in one sentence
@@ -155,8 +154,6 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 def _result_line(run: Run, attempt: Attempt) -> str:
     later = {"tuning": "  tuned further:", "simplified": "  simplified:"}.get(attempt.kind)
     number = f"{attempt.number:>3}{later or f'/{run.config.iterations}'}"
-    if isinstance(run.provider, ProviderPool) and attempt.requests.model:
-        number += f"  {attempt.requests.model}:"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
     if attempt.score is None:
@@ -172,16 +169,6 @@ def _result_line(run: Run, attempt: Attempt) -> str:
         details = [f"search score {attempt.score.mean:.4g}", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"
-
-
-def share_lines(of_models: Sequence[Share]) -> list[str]:
-    """Describe the contribution of each of several models in a sentence."""
-    total = sum(share.proposals for share in of_models) or 1
-    return [
-        f"{share.model}: {share.proposals} proposal{'s' * (share.proposals != 1)} ({share.proposals / total:.0%}), "
-        f"{share.accepted} became the best, total gain {share.gain:.4g}, {dollars(share.usd)}"
-        for share in of_models
-    ]
 
 
 def _from_cache(run: Run) -> str:
@@ -219,9 +206,6 @@ def progress_rows(run: Run, done: list[Attempt], elapsed: float, activity: Activ
         rows["model"] = f"{run.proposer.introduction}: {run.llm_calls} calls, {_from_cache(run)}{spent}"
     else:
         rows["proposals"] = run.proposer.introduction
-    if isinstance(run.provider, ProviderPool):
-        of_models = shares(run.search.attempts, [provider.spec for provider in run.provider.providers])
-        rows["turns"] = ", ".join(f"{one.model}: {one.proposals} proposals, gain {one.gain:.4g}" for one in of_models)
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
     rows["time"] = f"{duration(elapsed)}{left}"

@@ -99,6 +99,10 @@ MISTAKES = [
         "--max-usd cannot be enforced because the price of compatible:x is unknown; state it with --set prices=IN/OUT",
     ),
     ("run cartpole --out file", "choose another --out"),
+    (
+        "run nim --llm openai:a --llm ollama:b",
+        "one model; compare several with: policygen sweep TASK --llm openai:a --llm",
+    ),
     ("resume nowhere", "nowhere is not a run folder"),
     ("resume folder", "folder is not a run folder"),
     ("show nowhere", "cannot read nowhere"),

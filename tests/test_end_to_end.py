@@ -268,7 +268,7 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     again = policygen.run(
         "frozenlake", llm=f"replay:{first.folder}", iterations=first.summary.iterations, out="again", **settings
     )
-    free = {"usd": 0.0, "price": 0.0, "model": ""}  # who answered, and for how much
+    free = {"usd": 0.0, "model": ""}  # who answered, and for how much
     assert [{**a, **free} for a in timeless(attempts_of(again.folder))] == [
         {**a, **free} for a in timeless(attempts_of(first.folder))
     ]

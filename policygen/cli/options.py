@@ -125,11 +125,12 @@ def _switch(name: str, help_text: str) -> Decorator:
     return click.option(name, is_flag=True, default=None, help=help_text)
 
 
-def _joined(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
-    """Return the setting `llm` for repeated options `--llm`."""
-    from policygen.llm import joined_specs
-
-    return joined_specs(specs) if specs else None
+def _one_model(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
+    """Return the setting `llm`; click itself would take the last of several."""
+    if len(specs) > 1:
+        words = " ".join(f"--llm {spec}" for spec in specs)
+        raise UsageError(f"a run asks one model; compare several with: policygen sweep TASK {words}")
+    return specs[0] if specs else None
 
 
 def _text_of_policy(context: click.Context, option: click.Parameter, path: Path | None) -> str | None:
@@ -194,12 +195,10 @@ POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPa
 ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
 BASE_URL = click.option("--base-url", help="Address of each compatible: or ollama: model whose SPEC has no @URL.")
-NAMED_MODELS = click.option(
+NAMED_MODEL = click.option(
     "--llm",
-    "llms",
-    multiple=True,
     metavar="SPEC@URL",
-    help="Repeat a model of the run, to trust its address or to give the password in it (the run stores none).",
+    help="Repeat the model of the run, to trust its address or to give the password in it (the run stores none).",
 )
 CACHE = click.option(
     "--cache",
@@ -241,11 +240,10 @@ RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
         "--llm",
         multiple=True,
         metavar="SPEC",
-        callback=_joined,
+        callback=_one_model,
         help="Provider and model, with @URL if it has an address of its own (default: builtin, which is not a language "
         "model); `doctor` lists them. manual: paste replies of a chat window; manual:DIR: save them there as "
-        "reply-001.md for prompt-001.md. Repeated, the models take turns, by the gain of their proposals per cost "
-        "(--set choose=round: in order).",
+        "reply-001.md for prompt-001.md.",
     ),
     BASE_URL,
     click.option(

@@ -164,7 +164,7 @@ def _start(
 @click.command()
 @click.argument("run_folder", metavar="RUN", type=opt.RunPath())
 @opt.assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
-@opt.NAMED_MODELS
+@opt.NAMED_MODEL
 @opt.BASE_URL
 @opt.BUDGET_OPTIONS
 @opt.CACHE
@@ -176,7 +176,6 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
 
     With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command.
     """
-    from policygen.llm import joined_specs
     from policygen.llm.cache import Cache
     from policygen.runs.config import BUDGETS
     from policygen.search.resume import resume as resume_run
@@ -187,7 +186,7 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
 
         if is_sweep(run_folder):
             raise UsageError(f"{run_folder} is a sweep: repeat the command that began it")
-    assignments += (f"llm={joined_specs(options['llms'])}",) if options["llms"] else ()
+    assignments += (f"llm={options['llm']}",) if options["llm"] else ()
     assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options.get(name) is not None)
     if not assignments and opt.installed("plots"):
         from policygen.extensions.plots.curves import make_missing
@@ -210,7 +209,7 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     from policygen.api import default_listeners
     from policygen.episodes.score import first_episodes
     from policygen.llm import reads_prompts
-    from policygen.progress import Terminal, share_lines
+    from policygen.progress import Terminal
     from policygen.runs.attempt import idle_words, steps_played
     from policygen.search.run import carry_out
 
@@ -227,8 +226,6 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     except PolicygenError as error:
         raise SystemExit(opt.fail(f"{error}\n{hint}", opt.code_of(error))) from None
     say(f"\nstopped: {summary.stopped}")
-    for line in share_lines(summary.shares):
-        say(line)
     if summary.cached:
         say(f"{summary.cached} replies came from the cache and cost nothing; {summary.llm_calls} requests were sent")
     best = active_run.search.best
@@ -255,14 +252,13 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
 
 def _resume_command(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> str:
     """Return a sentence with the command that resumes an interrupted run."""
-    from policygen.llm import read_spec, specs_of
+    from policygen.llm import read_spec
     from policygen.llm.base import KeyedProvider
 
-    config, models = active_run.config, specs_of(active_run.config.llm)
+    config = active_run.config
     keyed = isinstance(active_run.provider, KeyedProvider) and active_run.provider.key_goes_to
     words = ["--base-url", config.base_url] if keyed and config.base_url else []
-    if any(read_spec(one).address for one in models):
-        words += [word for one in models for word in ("--llm", one)]
+    words += ["--llm", config.llm] if read_spec(config.llm).address else []
     words += ["--cache", str(active_run.cache.folder)] if active_run.cache is not None else []
     words += [word for one in listeners for word in one.option]
     return f"Nothing is lost; continue with: {active_run.logbook.resume_command(*words)}"

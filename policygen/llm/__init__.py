@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from policygen.errors import ProviderError, UsageError
-from policygen.llm.base import Diagnosis, KeyedProvider, ListedProvider
+from policygen.errors import UsageError
+from policygen.llm.base import ListedProvider
 from policygen.llm.base import LLMOptions as LLMOptions  # other modules import these two from here
 from policygen.llm.base import Provider as Provider
 from policygen.llm.keys import keys_from_file
-from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import redacted
 
 
@@ -146,82 +145,26 @@ def check_address(specs: Sequence[str], base_url: str | None) -> None:
             )
 
 
-def specs_of(spec: str) -> tuple[str, ...]:
-    """Split `openai:a + gemini:b` into single specs; if a part names no provider, the plus belongs to a name."""
-    parts = [part.strip() for part in spec.split(" + ")]
-    return tuple(parts) if all(read_spec(part).entry for part in parts) else (spec,)
-
-
-def prompt_folders(spec: str) -> list[str]:
-    """Return the folders into which a provider writes prompts: DIR of each `manual:DIR`."""
-    return [one.argument for one in map(read_spec, specs_of(spec)) if one.name == "manual" and one.argument]
-
-
 def reads_prompts(spec: str) -> bool:
     """Whether a provider's replies depend on the prompt.
 
     A provider outside `PROVIDERS`, an object of the user's program, is assumed to read them.
     """
-    return any(entry is None or entry.reads_prompts for entry in (read_spec(one).entry for one in specs_of(spec)))
-
-
-def joined_specs(specs: Sequence[str]) -> str:
-    """Join several specs into one.
-
-    Raises UsageError for an unknown provider: joined to others, it would read as part of a model's name.
-    """
-    for spec in specs if len(specs) > 1 else ():
-        _entry_of(read_spec(spec))
-    return " + ".join(specs)
-
-
-class ProviderPool:
-    """Several providers of one run; the proposer chooses one of `providers` for each request.
-
-    Raises UsageError if one of them is not a language model, replays another run, or is named twice.
-    """
-
-    is_language_model = True
-
-    def __init__(self, providers: Sequence[Provider]) -> None:
-        self.providers = tuple(providers)
-        self.spec = " + ".join(provider.spec for provider in self.providers)
-        self.model = " + ".join(provider.model for provider in self.providers)
-        clauses = (provider.key_goes_to for provider in self.providers if isinstance(provider, KeyedProvider))
-        self.key_goes_to = "; ".join(filter(None, clauses))
-        seen = set[str]()
-        for provider in self.providers:
-            if provider.spec in seen:
-                raise UsageError(f"--llm {provider.spec} is named twice; name each model once")
-            seen.add(provider.spec)
-            if not (provider.is_language_model and reads_prompts(provider.spec)):
-                raise UsageError(f"--llm {provider.spec} cannot be one of several models; name language models only")
-
-    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Raise ProviderError: requests go to a single provider."""
-        raise ProviderError(f"{self.spec} take turns; ask one of them")
-
-    def diagnose(self) -> Diagnosis:
-        """Diagnose each provider that can be diagnosed; those of the user's program may not be."""
-        listed = [provider for provider in self.providers if isinstance(provider, ListedProvider)]
-        found = [(provider.spec, provider.diagnose()) for provider in listed]
-        lines = tuple(f"{spec}: {line}" for spec, diagnosis in found for line in diagnosis.lines)
-        return Diagnosis(all(diagnosis.ok for _, diagnosis in found), lines)
+    entry = read_spec(spec).entry
+    return entry is None or entry.reads_prompts
 
 
 def connect(spec: str, options: LLMOptions) -> ListedProvider:
     """Make the provider of `spec`: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
 
-    Several specs, `openai:gpt-5-mini + compatible:qwen3@http://localhost:8000/v1`, make a `ProviderPool`. An address in
-    a spec is part of that model's name; `options.base_url` is the address of models without one. Reads keys, and
-    nothing else, from a `.env` file in the working directory; environment variables win. Sends no request.
+    An address in a spec, `compatible:qwen3@http://localhost:8000/v1`, is part of the model's name; `options.base_url`
+    is the address of a model without one. Reads keys, and nothing else, from a `.env` file in the working directory;
+    environment variables win. Sends no request.
 
     Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or a
     missing optional package.
     """
-    check_address(specs := specs_of(spec), options.base_url)
-    if len(specs) > 1:
-        return ProviderPool([connect(one, options) for one in specs])
+    check_address([spec], options.base_url)
     read, colon = read_spec(spec), ":" in spec
     entry, name, argument = _entry_of(read), read.name, read.argument
     if colon and not entry.argument:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from policygen.errors import BudgetExhausted, PolicyError, UsageError
-from policygen.llm import LLMOptions, Provider, ProviderPool
+from policygen.llm import Provider
 from policygen.llm.messages import NO_MODEL, Exchange, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.policies.lines import Problem
@@ -17,7 +17,6 @@ from policygen.runs.attempt import START
 from policygen.runs.config import FOR_TABLES, RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
-from policygen.runs.turns import choose_model
 from policygen.tasks.task import KIND_WORDS, Task
 
 CUT_OFF = Problem(
@@ -69,12 +68,12 @@ def first_sentence(reply: str) -> str:
 
 
 class Proposer:
-    """A source of policies in a run: a language model, several that take turns, or a search without a model.
+    """A source of policies in a run: a language model, or a search without a model.
 
     With the setting `start`, attempt 1 is the policy that the user gave.
 
     Attributes:
-        provider: the provider, or the pool of them.
+        provider: the provider of the replies.
         introduction: its name in the first line that a run prints.
     """
 
@@ -84,15 +83,7 @@ class Proposer:
         name = provider.spec if provider.is_language_model else f"{config.llm} (search without a language model)"
         self.introduction = f"the policy given with --start, then {name}" if config.start else name
         self._config = config
-        options = llm_options(config)
-        self._models: dict[str, tuple[Provider, LLMOptions]] = {provider.spec: (provider, options)}
-        if isinstance(provider, ProviderPool):
-            # The prices that the user states are for the models whose price is unknown.
-            listed = replace(options, prices=None)
-            self._models = {
-                one.spec: (one, listed if cost(listed, one.spec, one.model, 1, 1) is not None else options)
-                for one in provider.providers
-            }
+        self._options = llm_options(config)
 
     def check(self, task: Task) -> None:
         """Refuse settings that would otherwise fail after episodes were played and a folder was made.
@@ -103,12 +94,13 @@ class Proposer:
         """
         if not self.is_language_model:
             check_search(task, self._config)
-        for provider, options in self._models.values() if self._config.max_usd is not None else ():
-            if self.is_language_model and cost(options, provider.spec, provider.model, 1, 1) is None:
-                raise UsageError(
-                    f"--max-usd cannot be enforced because the price of {provider.spec} is unknown; "
-                    "state it with --set prices=IN/OUT, in USD per million tokens in and out"
-                )
+        spec, model = self.provider.spec, self.provider.model
+        limited = self.is_language_model and self._config.max_usd is not None
+        if limited and cost(self._options, spec, model, 1, 1) is None:
+            raise UsageError(
+                f"--max-usd cannot be enforced because the price of {spec} is unknown; "
+                "state it with --set prices=IN/OUT, in USD per million tokens in and out"
+            )
         if self._config.start and (parsed := self._given_policy(task)).policy is None:
             found = "\n".join(f"  {problem}" for problem in parsed.problems)
             kind = KIND_WORDS[self._config.policy]
@@ -126,15 +118,13 @@ class Proposer:
         """
         if self._config.start and context.number == 1:
             return Proposal(1, self._given_policy(context.task), (), model=START)
-        spec = choose_model(context.number, context.attempts, tuple(self._models), self._config)
-        provider, options = self._models[spec]
         exchanges: list[Exchange] = []
         parsed, stopped = ParseResult(None, ()), ""
         for request in range(self._config.repairs + 1 if self.is_language_model else 1):
             if exchanges:
                 prompt = render_repair(prompt, exchanges[-1].reply.text, parsed.problems, context, self._config)
             try:
-                exchange = request_log.ask(provider, context.number, request, prompt, options)
+                exchange = request_log.ask(self.provider, context.number, request, prompt, self._options)
             except BudgetExhausted as error:
                 if not exchanges:
                     raise
@@ -144,9 +134,8 @@ class Proposer:
             parsed = read(exchange.reply, context, self._config)
             if parsed.policy is not None or parsed.resigned:
                 break
-        return Proposal(
-            context.number, parsed, tuple(exchanges), stopped, standardised=not self.is_language_model, model=spec
-        )
+        plain = not self.is_language_model
+        return Proposal(context.number, parsed, tuple(exchanges), stopped, standardised=plain, model=self.provider.spec)
 
 
 def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:

@@ -202,7 +202,6 @@ class Requests:
         calls: number of requests to the model, retries and repairs included.
         repairs: number of requests for a repair.
         usd: the cost; None if the price is unknown.
-        price: the cost if no reply came from a cache; it decides which of several models is asked next.
         llm_seconds: time spent waiting for the model.
     """
 
@@ -212,7 +211,6 @@ class Requests:
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float | None = 0.0
-    price: float | None = 0.0
     llm_seconds: float = 0.0
 
     @property

@@ -27,7 +27,7 @@ from pydantic import (
 
 from policygen.errors import UsageError, explain
 from policygen.files import read_toml
-from policygen.llm import joined_specs, reads_prompts
+from policygen.llm import reads_prompts
 from policygen.outgoing import redacted
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
@@ -87,7 +87,6 @@ _RESERVED_FIELDS = frozenset(
         *("temperature", "seed", "reasoningeffort"),
     )
 )
-_MODEL_KEYS = {"model", "base_url"}
 
 # Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, or
 # name a folder to write to. They take effect only if the user chose them or trusts the file.
@@ -114,13 +113,7 @@ class SearchSettings(_Settings):
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
         "builtin",
-        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL; several as A + B; "
-        "in a file also tables [llm] or [[llm]] with model and base_url",
-    )
-    choose: Literal["ucb", "round"] = Field(
-        "ucb",
-        description="which of several models is asked: ucb, the one with the highest gain per cost so far, the others "
-        "now and then; round, each in turn",
+        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL",
     )
     policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
         "table", description="kind of policy: table, or equations (also called linear)"
@@ -247,17 +240,6 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
     def trusted(self) -> RunConfig:
         """Return the settings as if the user had typed them."""
         return self.chosen_by("")
-
-    @field_validator("llm", mode="before")
-    @classmethod
-    def _models_as_spec(cls, value: Any) -> Any:
-        # In a file, a model may be a table of its own: [llm] or [[llm]], with `model` and `base_url`.
-        models = value if isinstance(value, list) else [value] if isinstance(value, dict) else []
-        for one in models:
-            if not isinstance(one, str) and not (isinstance(one, dict) and "model" in one and {*one} <= _MODEL_KEYS):
-                raise ValueError("a table of a model has `model` and, for its server, `base_url`")
-        pairs = ((one, None) if isinstance(one, str) else (one["model"], one.get("base_url")) for one in models)
-        return joined_specs([f"{model}@{url}" if url else f"{model}" for model, url in pairs]) if models else value
 
     @field_validator("extra_body")
     @classmethod

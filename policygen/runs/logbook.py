@@ -36,7 +36,7 @@ from policygen.files import (
     toml_of,
     write_atomically,
 )
-from policygen.llm import prompt_folders, read_spec, specs_of
+from policygen.llm import read_spec
 from policygen.llm.transcript import Transcript
 from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
 from policygen.runs.config import RunConfig
@@ -82,11 +82,12 @@ class Logbook:
         """Return the command that resumes the run, with --trust if resuming it needs the user's trust."""
         command, trust = "resume", ""
         with suppress(PolicygenError):
-            task, llm = self.task(), self.config().llm
-            command = "mcp" if llm == "mcp" else command  # `policygen resume` has no assistant to ask
+            task, model = self.task(), read_spec(self.config().llm)
+            command = "mcp" if model.name == "mcp" else command  # `policygen resume` has no assistant to ask
             # A module of Python itself registers no environment, with or without --trust.
             is_python_module = is_standard_library(task.gym_id.partition(":")[0])
-            if not is_python_module and (":" in task.gym_id or why_refused(task) or prompt_folders(llm)):
+            writes_prompts = model.name == "manual" and model.argument  # into a folder that a file names
+            if not is_python_module and (":" in task.gym_id or why_refused(task) or writes_prompts):
                 trust = "--trust"
         return shlex.join(filter(None, ["policygen", command, str(self.folder), *options, trust]))
 
@@ -104,8 +105,8 @@ class Logbook:
                 its run never began.
         """
         check_name(out, "choose another --out")
-        provider = "-".join(dict.fromkeys(read_spec(spec).name for spec in specs_of(config.llm)))
-        stem = f"{_file_name(task.name)}-{_file_name(provider)}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
+        provider = _file_name(read_spec(config.llm).name)
+        stem = f"{_file_name(task.name)}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
         if name:
             make_folder(out / name, "choose another --out")
             if (out / name / "config.toml").exists():

@@ -20,7 +20,6 @@ from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
 from policygen.runs.attempt import Attempt, Comparison, Costs, Ending, Played, Requests, SavedPolicy, Standing, Tuned
-from policygen.runs.turns import Share
 from policygen.tasks.task import Task
 
 
@@ -142,7 +141,6 @@ class Summary:
         llm_calls: number of requests to a language model.
         requests: number of all requests, those to `builtin` included.
         cached: number of answers that came from a cache and cost nothing.
-        shares: the contribution of each model, if there are several.
         usd: None if a price is unknown.
         episodes, env_steps: numbers of episodes and steps played before the final score: random actions, scores, tuning
             and validation. Attempts, curves, tables and pages count the same.
@@ -171,7 +169,6 @@ class Summary:
     attempts: int = 0
     llm_calls: int = 0
     requests: int = 0
-    shares: tuple[Share, ...] = ()
     cached: int = 0
     repairs: int = 0
     failed_attempts: int = 0

@@ -12,7 +12,6 @@ from policygen.tasks.task import PolicyKind
 class Settings(TypedDict, total=False):
     """The keyword arguments of `policygen.run`; `policygen run --help` explains each. None keeps the default."""
 
-    choose: Literal["ucb", "round"] | None
     policy: PolicyKind | None
     iterations: int | None
     episodes: int | None

@@ -177,7 +177,6 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
         tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
         tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
         usd=_total([0.0 if reply.cached else reply.usd for reply in replies]),
-        price=_total([reply.usd for reply in replies]),
         llm_seconds=sum(reply.seconds for reply in replies),
     )
     return Attempt(

@@ -9,7 +9,7 @@ from typing import Any
 
 from policygen.errors import UsageError
 from policygen.files import find_run
-from policygen.llm import read_spec, specs_of
+from policygen.llm import read_spec
 from policygen.llm.messages import Prompt
 from policygen.llm.prices import cost
 from policygen.prompts.catalogue import own_templates
@@ -18,7 +18,6 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.request_log import llm_options
 from policygen.runs.steering import Steering
-from policygen.runs.turns import choose_model
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.prepare import prepared
@@ -80,12 +79,10 @@ def preview(
         comments = tuple(comment.text for comment in Steering(folder).comments_for(context.number))
         context = replace(context, comments=comments)
     prompt = render_prompt(context, config, search.earlier_turns(config))
-    models = specs_of(config.llm)
-    chosen = choose_model(context.number, context.attempts, models, config)
-    asked = read_spec(chosen)
+    asked = read_spec(config.llm)
     price = ""  # of a search without a language model
     if asked.entry is None or asked.entry.is_language_model:
-        usd = cost(llm_options(config), chosen, asked.argument, prompt.estimated_tokens, 0)
+        usd = cost(llm_options(config), config.llm, asked.argument, prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
     own = ", ".join(own_templates(config))
     remark = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
-from policygen.llm import Provider, ProviderPool, connect
+from policygen.llm import Provider, connect
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.replay import Replay
@@ -27,7 +27,6 @@ from policygen.runs.records import Summary, final_score
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Search
 from policygen.runs.steering import Steering
-from policygen.runs.turns import shares
 from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared
@@ -174,7 +173,6 @@ def summarise(run: Run, seconds: float) -> Summary:
     search, config, ledger, final = run.search, run.config, run.ledger, run.final
     after_warm_up = [attempt for attempt in search.attempts if attempt.number > 0]
     solved, optimum = search.task.solved, search.task.optimum
-    several = run.provider if isinstance(run.provider, ProviderPool) else None
     return Summary(
         task=search.task.name,
         gym_id=search.task.gym_id,
@@ -186,7 +184,6 @@ def summarise(run: Run, seconds: float) -> Summary:
         attempts=len(after_warm_up),
         llm_calls=run.llm_calls,
         requests=ledger.calls,
-        shares=shares(search.attempts, [one.spec for one in several.providers]) if several is not None else (),
         cached=ledger.cached,
         repairs=sum(attempt.requests.repairs for attempt in after_warm_up),
         failed_attempts=sum(attempt.failed for attempt in after_warm_up),

@@ -11,7 +11,7 @@ import pytest
 from services import OPENAI
 
 from policygen.errors import UsageError
-from policygen.llm import PROVIDERS, LLMOptions, connect
+from policygen.llm import PROVIDERS, LLMOptions, check_address, connect
 from policygen.llm.base import read_reply, token_count
 from policygen.llm.keys import Key, find_key
 from policygen.llm.prices import cost
@@ -115,22 +115,22 @@ def test_prices_are_known_free_or_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("specs", "said"),
     [
-        ("openai:gpt-5-mini", "as in openai:gpt-5-mini@http://127.0.0.1:9/v1"),
-        ("compatible:m + gemini:g", "as in gemini:g@http://127.0.0.1:9/v1"),
-        ("compatible:m + ollama:n", "write each model with its own, as in ollama:n@http"),
+        (["openai:gpt-5-mini"], "as in openai:gpt-5-mini@http://127.0.0.1:9/v1"),
+        (["compatible:m", "gemini:g"], "as in gemini:g@http://127.0.0.1:9/v1"),
+        (["compatible:m", "ollama:n"], "write each model with its own, as in ollama:n@http"),
     ],
 )
-def test_a_bare_address_diverts_no_other_model(spec: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_address_diverts_no_other_model(specs: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
     options = LLMOptions(base_url="http://127.0.0.1:9/v1")
     with pytest.raises(UsageError, match="--base-url is") as refused:
-        connect(spec, options)
+        check_address(specs, options.base_url)
     assert said in str(refused.value)
-    several = connect("compatible:m + openai:x@http://me:pw@127.0.0.1:8/v1", options)
-    assert several.spec == "compatible:m + openai:x@http://***@127.0.0.1:8/v1"
-    assert several.key_goes_to == "the key in OPENAI_API_KEY goes to 127.0.0.1:8"  # type: ignore[attr-defined]
+    named = connect("openai:x@http://me:pw@127.0.0.1:8/v1", options)
+    assert named.spec == "openai:x@http://***@127.0.0.1:8/v1"
+    assert named.key_goes_to == "the key in OPENAI_API_KEY goes to 127.0.0.1:8"  # type: ignore[attr-defined]
 
 
 def test_a_reply_of_many_tags_is_split_at_once() -> None:

@@ -59,8 +59,6 @@ def test_a_config_file_cannot_either_until_the_user_says_so(keys: None, tmp_path
     for text, more in (
         (f'llm = "compatible:m"\nbase_url = "{url}"\n', {"base_url": url}),
         (f'llm = "openai:m@{url}"\n', {"llm": f"openai:m@{url}"}),
-        (f'[llm]\nmodel = "openai:m"\nbase_url = "{url}"\n', {"llm": f"openai:m@{url}"}),
-        (f'[[llm]]\nmodel = "openai:a"\n[[llm]]\nmodel = "openai:m"\nbase_url = "{url}"\n', {"llm": "openai:a"}),
         ('llm = "openai:m"\n[extra_body]\nweb_search = true\n', {"extra_body": {"web_search": True}}),
     ):
         file.write_text(text)

@@ -94,15 +94,6 @@ def test_a_wrong_setting_is_refused_with_its_source(assignment, sentence):
     assert str(refusal.value).startswith(sentence)
 
 
-def test_models_may_be_tables_of_a_file(tmp_path):
-    file = tmp_path / "config.toml"
-    file.write_text('[[llm]]\nmodel = "compatible:a"\nbase_url = "http://x/v1"\n[[llm]]\nmodel = "openai:b"\n')
-    assert effective_config(LAKE, "frozenlake", file=file).llm == "compatible:a@http://x/v1 + openai:b"
-    file.write_text('[llm]\nmodell = "compatible:a"\n')
-    with pytest.raises(UsageError, match=r"config.toml: .*a table of a model has `model`"):
-        effective_config(LAKE, "frozenlake", file=file)
-
-
 def test_the_source_of_a_wrong_setting_is_named(tmp_path):
     task = replace(LAKE, run=(("episods", 3),))
     with pytest.raises(UsageError, match=r"task frozenlake, \[run\]: there is no setting `episods`"):

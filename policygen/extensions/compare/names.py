@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from policygen.llm import read_spec, specs_of
+from policygen.llm import read_spec
 
 
 def short_names(names: Sequence[str], taken: Collection[str] = ()) -> dict[str, str]:
@@ -55,8 +55,6 @@ def _selections(names: Sequence[str], words: Callable[[str], str]) -> Iterator[l
 
 
 def _model(part: str) -> str:
-    """Return the models of a proposer without providers and addresses; any other part of a name as it is."""
-    specs = [read_spec(one) for one in specs_of(part.removesuffix(" (no language model)"))]
-    if any(spec.entry is None for spec in specs):
-        return part
-    return " + ".join(spec.argument or spec.name for spec in specs)
+    """Return the model of a proposer without provider and address; any other part of a name as it is."""
+    spec = read_spec(part.removesuffix(" (no language model)"))
+    return part if spec.entry is None else spec.argument or spec.name

@@ -13,7 +13,7 @@ from typing import Any
 from policygen.episodes.score import Score, kind_of_episodes
 from policygen.extensions.compare.words import in_brackets, number
 from policygen.extensions.plots.style import with_unit
-from policygen.llm import read_spec, reads_prompts, specs_of
+from policygen.llm import read_spec, reads_prompts
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.prices import dollars
 from policygen.progress import duration
@@ -224,7 +224,7 @@ def command_of(config: RunConfig, task: Task) -> str:
 
     It includes --trust if a task file names a module or a path.
     """
-    if task.gym_id.startswith(NAMESPACE) or any(read_spec(spec).entry is None for spec in specs_of(config.llm)):
+    if task.gym_id.startswith(NAMESPACE) or read_spec(config.llm).entry is None:
         return ""
     words = ["policygen", "run", config.task]
     words += ["--trust"] * bool(config.task != task.gym_id and (":" in task.gym_id or why_refused(task)))
@@ -232,7 +232,7 @@ def command_of(config: RunConfig, task: Task) -> str:
     always = {"seed", "policy", "episodes", "final_episodes", *dict(task.run)}  # defaults that depend on the task
     for name, value in config.model_dump(exclude_none=True).items():
         if name == "llm":
-            words += [word for spec in specs_of(value) for word in ("--llm", spec)]
+            words += ["--llm", value]
         elif name not in ("task", "jobs") and (name in always or value != defaults[name]):
             plainly = json.dumps(value) if isinstance(value, bool | dict) or name == "start" else value
             words += ["--set", f"{name}={plainly}"]

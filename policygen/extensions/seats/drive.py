@@ -17,7 +17,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, UsageError
 from policygen.extensions.seats.asking import ProgramProvider
 from policygen.extensions.seats.driver import Driver
-from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
+from policygen.extensions.seats.session import ModelSession, SessionResult, connect_model
 from policygen.extensions.seats.situations import StepQuestions
 from policygen.llm import Provider, read_spec
 from policygen.llm.retry import Wait
@@ -214,4 +214,4 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
 
         return ProgramProvider(config.llm, answer)
     refusal = "cannot decide single steps; a saved policy can, without a key: --llm policy:RUN or policy:best.json"
-    return connect_single_model(config, "drive", refusal)
+    return connect_model(config, refusal)

@@ -21,7 +21,7 @@ from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError, UsageError
 from policygen.extensions.seats.asking import ProgramProvider
 from policygen.extensions.seats.plans import FALLBACK, PlanQuestions
-from policygen.extensions.seats.session import ModelSession, SessionResult, connect_single_model
+from policygen.extensions.seats.session import ModelSession, SessionResult, connect_model
 from policygen.extensions.worlds.robot import ROOM_NAMES, RoomEpisode, Signs, plan_by_rules
 from policygen.files import check_name
 from policygen.llm import Provider, read_spec
@@ -203,7 +203,7 @@ class Mediation(ModelSession[MediationResult]):
             )
         else:
             refusal = "cannot plan; the rule-based planner can, without a key: --llm planner"
-            provider = connect_single_model(config, "mediate", refusal)
+            provider = connect_model(config, refusal)
         self._questions = {
             room: PlanQuestions(room, settings.template, config.prompt_tokens) for room in settings.rooms
         }

@@ -15,7 +15,7 @@ from typing import ClassVar, Generic, TypeVar
 from policygen.errors import BudgetExhausted, PathError, UsageError
 from policygen.extensions.seats.asking import Asker
 from policygen.files import make_folder, mark, read_json, write_atomically
-from policygen.llm import Provider, ProviderPool, connect, read_spec
+from policygen.llm import Provider, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.retry import Wait
 from policygen.llm.transcript import Transcript
@@ -35,22 +35,18 @@ SETTINGS = (
 )
 
 
-def connect_single_model(config: RunConfig, verb: str, refusal: str) -> Provider:
-    """Return the provider of the setting `llm`, which must name one model.
+def connect_model(config: RunConfig, refusal: str) -> Provider:
+    """Return the provider of the setting `llm`, which must not be `builtin`.
 
     Args:
-        verb: the command, for the error message: `drive` or `mediate`.
         refusal: what `builtin` cannot do, and which provider can, for the error message.
 
     Raises:
-        UsageError: `llm` names `builtin` or several models, or the folder to replay holds no answers.
+        UsageError: `llm` names `builtin`, or the folder to replay holds no answers.
     """
     if read_spec(config.llm).name == "builtin":
         raise UsageError(f"builtin proposes policies and {refusal}")
-    provider = connect(config.llm, llm_options(config))
-    if isinstance(provider, ProviderPool):
-        raise UsageError(f"`{verb}` takes one model, but `llm` names several ({config.llm}); choose one")
-    return provider
+    return connect(config.llm, llm_options(config))
 
 
 def default_folder(name: str, config: RunConfig) -> Path:

@@ -19,7 +19,7 @@ from policygen.extensions.compare.names import short_names, short_paths, whole_n
         ),
         (("openai:m", "ollama:m"), ("openai:m", "ollama:m")),
         (("openai:m, memory", "openai:m, memory, shape"), ("m", "m, shape")),
-        (("openai:a + gemini:b", "PPO"), ("a + b", "PPO")),
+        (("openai:a", "PPO"), ("a", "PPO")),
         (("refine none", "refine cma:60"), ("refine none", "refine cma:60")),
         (("openai:m",), ("m",)),
     ],

@@ -239,7 +239,7 @@ def test_another_drive_or_other_files_are_not_written_over() -> None:
         ("policy:", "name the policy that drives"),
         ("policy:lean.json", "is a policy for cartpole: its observations or actions differ from those of frozenlake"),
         ("replay:results/x", r"there is no results/x"),
-        ("openai:a + gemini:b", "KEY"),
+        ("openai:a", "KEY"),
     ],
 )
 def test_who_cannot_drive_is_refused_before_anything_is_played(llm: str, sentence: str) -> None:
