@@ -23,7 +23,7 @@ import policygen
 from policygen.extensions.seats.plans import PlanQuestions
 from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions
 from policygen.extensions.worlds.robot import RoomReport
-from policygen.plants.record import PlantRecord, PredictedValue, PredictionError, UncertainNumber, WorstPrediction
+from policygen.plants.fit import PlantRecord, PredictionError
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
@@ -65,8 +65,6 @@ PLANT = PlantRecord(
     "next position = position + 0.02*velocity\nnext angle = angle + 0.02*spin\nreward = 1",
     330,
     (PredictionError("angle", 0.02, 0.31),),
-    (UncertainNumber("next angle", 0.02, 0.003),),
-    WorstPrediction(11, "right", (PredictedValue("angle", 0.112, 0.145, 0.139),)),
 )
 
 

@@ -44,7 +44,6 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
 def _show_run(run: Path, number: int | None) -> None:
     """Print the plant and the idle parts of an attempt (default: the best), and the run's number of steps."""
-    from policygen.plants.record import plant_words
     from policygen.progress import tuning_warning
     from policygen.runs.attempt import best_of, idle_words, steps_played
     from policygen.runs.logbook import Logbook
@@ -55,8 +54,7 @@ def _show_run(run: Path, number: int | None) -> None:
         if best is not None and (warning := tuning_warning(best, Logbook(run).config().llm)):
             say(f"\nWarning: {warning}", err=True)
         if best is not None and best.tuned.fitted_plant is not None:
-            lines = plant_words(best.tuned.fitted_plant, Logbook(run).task())
-            say("\n" + "\n".join(lines))
+            say(f"\n{best.tuned.fitted_plant.to_text()}")
         for line in idle_words(best) if best is not None else ():
             say(f"\n# {line}")
         say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")

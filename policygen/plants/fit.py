@@ -3,26 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.trajectory import Trajectory
-from policygen.plants.least_squares import bounded, one_step_problem, problem_ahead
-from policygen.plants.transitions import BLOCK, Transitions
+from policygen.plants.transitions import Transitions
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
-from policygen.quantities.tree import names_in
+from policygen.quantities.compiled import compile_together
+from policygen.quantities.text import to_digits
+from policygen.quantities.tree import names_in, needed_by
 
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
 AHEAD = 20  # steps of the long predictions, whose errors are measured, too
 MARGIN = 0.3  # of the bounds around the observed range, as a share of that range
 LARGEST_ERROR = 1e6  # largest error that is recorded
-SMALL_ERROR = 0.02  # a second fit, to longer predictions, only if a one-step error is larger
-MOST_NUMBERS = 40  # no second fit for more numbers: it simulates all windows once per number
-MAX_ERROR_RATIO = 0.8  # the second fit is kept if its squared error `AHEAD` is below this share of the first fit's
+MOST_STEPS = 20  # of a least-squares search
+DAMPINGS = (1e-8, 1e-4, 1e-2, 1.0)  # of a step, tried in this order: per row, where columns have root mean square 1
+SETTLED = 1e-6  # a smaller reduction of the error, as a share of it, ends a search
+LARGEST_RESIDUAL = 1e3  # largest residual, in usual changes; also stands for NaN
+OUTLIER = 3.0  # residuals above this multiple of the median count by their size, not by their square
+PRIOR = 0.01  # residual of a hidden start that is one standard deviation from its mean
+_MOST_AT_ONCE = 2_000_000  # entries of one array while derivatives are computed
+
+
+class PredictionError(NamedTuple):
+    """The errors of predicting one observation, as a share of its change: 1 is as good as "nothing changes"."""
+
+    name: str
+    one: float  # one step ahead
+    ahead: float | None  # `AHEAD` steps ahead; None if no episode is that long
+
+    @property
+    def larger(self) -> float:
+        """The larger of the two errors."""
+        return max(self.one, self.ahead or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PlantRecord:
+    """A summary of a fitted plant, as an attempt records it and as prompts and `show` print it."""
+
+    text: str  # the lines of the plant, with the fitted numbers
+    steps: int  # number of transitions that it was fitted to
+    errors: tuple[PredictionError, ...] = ()  # of each observation
+
+    def to_text(self) -> str:
+        """Return the lines of the plant between comments: the number of steps, and the errors of its predictions."""
+        errors = (f"{e.name} {e.one:.2g} / {'-' if e.ahead is None else f'{e.ahead:.2g}'}" for e in self.errors)
+        told = f'# prediction errors, 1 step / {AHEAD} steps ahead, where 1 is no better than "nothing changes": '
+        return f"# plant fitted to {self.steps:,} steps\n{self.text}\n{told}{', '.join(errors)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +67,7 @@ class FittedPlant:
     high: Column  # upper bounds, likewise
     starts: Column  # the first observations of each episode, then its hidden states: shape (episodes, d + h)
     reward_outside: float  # of each step out of bounds; see `_reward_outside`
+    seeks_end: bool  # whether the reward asks for the end of an episode; see `_seeks_end`
     # Root mean square error of predicting each observation one step ahead, as a share of the root mean square change in
     # that time, shape (d,): 1 is as good as "nothing changes".
     error: Column
@@ -46,80 +79,41 @@ class FittedPlant:
         """The plant with the numbers of the first member."""
         return self.equations.with_values(self.values[0])
 
-    def disagreement(self, episodes: Sequence[Trajectory]) -> float:
-        """Return the spread of the members' predictions: a sum over steps and observations, mean over the episodes.
-
-        The spread is the standard deviation of one-step predictions, as a share of the bounds.
-        """
-        data = Transitions.of(self.equations.task, episodes)
-        values = list(self.values.T[:, :, None])
-        hidden = list(_usual_starts(self.equations, data))
-        memory, decided = data.memory(self.equations, values, hidden), self.equations.decided(data.actions)
-        found, _ = self.equations.step(list(data.before.T), memory, decided, values)
-        apart = [np.broadcast_to(column, (len(self.values), len(data))).std(axis=0) for column in found]
-        room = self.high - self.low + 1e-12
-        shares = [np.nan_to_num(one / width) for one, width in zip(apart, room, strict=True)]
-        return float(np.sum(shares)) / max(1, len(data.starts))
-
     @property
-    def hidden(self) -> list[Column]:
-        """For each hidden state its values at the start of the episodes that were fitted, shape (episodes,)."""
-        return list(self.starts[:, len(self.low) :].T)
-
-    @property
-    def deviations(self) -> Column:
-        """The standard deviation of each number over the members, shape (K,)."""
-        with np.errstate(all="ignore"):  # a sum of numbers of 1e308 overflows
-            return np.asarray((self.values - self.values[0]).std(axis=0))
+    def record(self) -> PlantRecord:
+        """Its summary."""
+        names, ahead = self.equations.task.observation_names, self.error_ahead
+        longer = [None] * len(names) if ahead is None else [to_digits(error, 4) for error in ahead.tolist()]
+        each = zip(names, self.error.tolist(), longer, strict=True)
+        errors = tuple(PredictionError(name, to_digits(one, 4), error) for name, one, error in each)
+        return PlantRecord(self.plant.to_text(), self.steps, errors)
 
 
 def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator) -> FittedPlant:
     """Fit the numbers of a plant, and its hidden states at the start of each episode; begin with its present numbers.
 
     The fit minimises errors of one-step predictions of the reward and all observations, each in units of its usual
-    change. A residual far above the usual one counts by its size, not by its square (SciPy's `soft_l1`). If the largest
-    error is neither small nor above 1, a second fit minimises errors up to `BLOCK` steps ahead: noise distorts it less.
-    It is kept if its predictions `AHEAD` steps ahead are clearly better. There is no second fit for more than
-    `MOST_NUMBERS` numbers, or if no episode has `AHEAD` steps.
+    change. A residual far above the usual one counts by its size, not by its square.
     """
-    values = np.tile(equations.values, (MEMBERS, 1))
-    if not equations.plant.hidden:
-        for lines, numbers in _independent_groups(equations):
-            values[:, numbers], _ = one_step_problem(equations, data, lines, numbers).solve(MEMBERS - 1, rng)
-        found = with_errors(equations, values, data, [])
+    values, hidden = np.tile(equations.values, (MEMBERS, 1)), _usual_starts(equations, data)
+    predicted = [line for line in (REWARD, *_moves(equations)) if line in equations.computed]
+    if equations.plant.hidden:
+        everything = _Problem(equations, data, predicted, np.arange(len(equations.values)), hidden)
+        values, hidden = everything.solve(MEMBERS - 1, rng)
     else:
-        found = _fitted_ahead(equations, data, rng, None)
-    if not SMALL_ERROR < found.error.max() < 1 or len(equations.values) > MOST_NUMBERS or found.error_ahead is None:
-        return found
-    longer = _fitted_ahead(equations, data, rng.spawn(1)[0], found)
-    assert longer.error_ahead is not None
-    return longer if (longer.error_ahead**2).sum() < MAX_ERROR_RATIO * (found.error_ahead**2).sum() else found
+        for lines, numbers in _independent_groups(equations, predicted):
+            values[:, numbers], _ = _Problem(equations, data, lines, numbers, hidden).solve(MEMBERS - 1, rng)
+    return with_errors(equations, values, data, hidden)
 
 
-def _fitted_ahead(
-    equations: Equations, data: Transitions, rng: np.random.Generator, found: FittedPlant | None
-) -> FittedPlant:
-    """Fit all numbers and hidden states to one-step predictions or, after a first fit `found`, to longer ones."""
-    start, hidden, steps = equations, _usual_starts(equations, data), 1
-    if found is not None:
-        start, hidden, steps = Equations(equations.task, found.plant), np.array(found.hidden), BLOCK
-    numbers = np.arange(len(equations.values))
-    problem = problem_ahead(start, data, numbers, hidden.reshape(-1, len(data.starts)), steps)
-    values, starts = problem.solve(MEMBERS - 1, rng)
-    return with_errors(equations, values, data, starts)
-
-
-def with_errors(
-    equations: Equations, values: Column, data: Transitions, hidden: Sequence[Column] | None = None
-) -> FittedPlant:
+def with_errors(equations: Equations, values: Column, data: Transitions, hidden: Column | None = None) -> FittedPlant:
     """Return a plant with these numbers, and measure the errors with which its first member predicts the data.
 
     Args:
         values: the numbers of each member, shape (members, K).
-        hidden: each hidden state at the start of the episodes, shape (episodes,); None: fit them to the data.
+        hidden: each hidden state at the start of the episodes, shape (h, episodes); None: the usual ones.
     """
-    if hidden is None:
-        hidden = hidden_starts(Equations(equations.task, equations.with_values(values[0])), data)
+    hidden = _usual_starts(equations, data) if hidden is None else hidden
     both = np.concatenate([data.before, data.after])
     low, high = both.min(axis=0), both.max(axis=0)
     room = MARGIN * (high - low)
@@ -132,22 +126,22 @@ def with_errors(
         high + room,
         np.column_stack([data.before[data.starts], *hidden]),
         _reward_outside(data),
+        _seeks_end(equations, values[0].tolist(), list(hidden), data),
         error,
         _error(equations, values[0], hidden, data, AHEAD),
         len(data),
     )
 
 
-def hidden_starts(equations: Equations, data: Transitions) -> list[Column]:
-    """Fit the hidden states at the start of each episode: for each hidden state a column of shape (episodes,)."""
-    problem = problem_ahead(equations, data, np.zeros(0, np.intp), _usual_starts(equations, data), 1)
-    return problem.solve(0, np.random.default_rng())[1]
-
-
 def _usual_starts(equations: Equations, data: Transitions) -> Column:
     """Return the mean start of each hidden state for every episode, shape (h, episodes)."""
     means = [mean for mean, _ in equations.hidden_starts]
     return np.tile(np.array(means, np.float64)[:, None], (1, len(data.starts)))
+
+
+def _moves(equations: Equations) -> list[str]:
+    """Return the left-hand sides of the lines of observations, stated or not."""
+    return [f"{NEXT} {name}" for name in equations.task.observation_names]
 
 
 def _reward_outside(data: Transitions) -> float:
@@ -160,57 +154,213 @@ def _reward_outside(data: Transitions) -> float:
     return 0.0 if len(not_ending) and not_ending.mean() > 0 else min(0.0, float(data.rewards.min()))
 
 
-def _independent_groups(equations: Equations) -> list[tuple[list[str], npt.NDArray[np.intp]]]:
+def _seeks_end(equations: Equations, values: list[float], hidden: list[Column], data: Transitions) -> bool:
+    """Whether steps cost something, and by the reward's equation a step costs no more if it ends the episode."""
+    if _reward_outside(data) >= 0 or not equations.plant.ends:
+        return False
+
+    def paid(ends: str) -> float:
+        made = Equations(data.task, replace(equations.plant, ends=ends))
+        memory, decided = data.memory(made, values, hidden), made.decided(data.actions)
+        return float(np.mean(made.outcome(list(data.before.T), memory, decided, values, list(data.after.T))[0]))
+
+    return paid("1 > 0") >= paid("0 > 1")
+
+
+def _independent_groups(equations: Equations, lines: Sequence[str]) -> list[tuple[list[str], npt.NDArray[np.intp]]]:
     """Return groups of lines that share numbers, each with the indices of its numbers; no number is in two groups."""
     groups: list[tuple[list[str], set[int]]] = []
-    for line, node in equations.computed.items():
-        read = set().union(*map(names_in, equations.with_definitions([node])))
-        numbers = {int(name[1:]) for name in read if name.startswith("#")}
-        if not numbers or not (line == REWARD or line.startswith(f"{NEXT} ")):
-            continue
-        lines = [line]
+    for line in lines:
+        read = needed_by(names_in(equations.computed[line]), equations.definitions, now=True)
+        some, numbers = [line], {int(name[1:]) for name in read if name.startswith("#")}
         for group in [group for group in groups if group[1] & numbers]:
             groups.remove(group)
-            lines, numbers = group[0] + lines, group[1] | numbers
-        groups.append((lines, numbers))
-    return [(lines, np.array(sorted(numbers), np.intp)) for lines, numbers in groups]
+            some, numbers = group[0] + some, group[1] | numbers
+        groups.append((some, numbers))
+    return [(some, np.array(sorted(numbers), np.intp)) for some, numbers in groups if numbers]
 
 
-def _error(
-    equations: Equations, values: Column, hidden: Sequence[Column], data: Transitions, steps: int
-) -> Column | None:
+def _error(equations: Equations, values: Column, hidden: Column, data: Transitions, steps: int) -> Column | None:
     """Return the errors of predictions `steps` ahead, as a share of the change; None if no episode is that long."""
-    n = len(data)
+    n, numbers = len(data), values.tolist()
     begins = np.arange(n - steps + 1)
     begins = begins[data.episode_index[begins] == data.episode_index[begins + steps - 1]][:: max(1, n // 2_000)]
     if not len(begins):
         return None
+    memory = [column[begins] for column in data.memory(equations, numbers, list(hidden))]
+    decided, observed = equations.decided(data.actions), list[Any](data.before[begins].T)
+    for step in range(steps):
+        observed, memory = equations.step(observed, memory, [part[begins + step] for part in decided], numbers)
     truth = data.after[begins + steps - 1]
     change = np.sqrt(((truth - data.before[begins]) ** 2).mean(axis=0))
-    errors = predictions(equations, values, hidden, data, begins=begins, steps=steps) - truth
-    wrong = np.sqrt((in_usual_changes(errors, np.maximum(change, 1e-9)) ** 2).mean(axis=0))
+    with np.errstate(all="ignore"):
+        errors = np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1) - truth
+        wrong = np.sqrt((_bounded(errors / np.maximum(change, 1e-9), LARGEST_ERROR) ** 2).mean(axis=0))
     return np.asarray(np.where(change > 1e-9, wrong, 0.0))
 
 
-def predictions(
-    equations: Equations,
-    values: Column,
-    hidden: Sequence[Column],
-    data: Transitions,
-    *,
-    begins: npt.NDArray[np.intp],
-    steps: int,
+class _Problem:
+    """A least-squares problem: some numbers of a plant, and its hidden states at the start of each episode.
+
+    Its residuals are the errors of one-step predictions by some lines, in units of usual changes.
+
+    Args:
+        lines: left-hand sides of the lines that predict.
+        numbers: the indices of the numbers, which are in no other line.
+        hidden: the hidden states from which the search begins, shape (h, episodes).
+    """
+
+    def __init__(
+        self,
+        equations: Equations,
+        data: Transitions,
+        lines: Sequence[str],
+        numbers: npt.NDArray[np.intp],
+        hidden: Column,
+    ) -> None:
+        self._equations, self._data, self._numbers, self._hidden = equations, data, numbers, hidden
+        self._kept = kept = data.thinned_steps()
+        self._decided = [column[kept] for column in equations.decided(data.actions)]
+        targets = dict(zip(_moves(equations), data.after[kept].T, strict=True)) | {REWARD: data.rewards[kept]}
+        scales = dict(zip(_moves(equations), data.rms_changes, strict=True)) | {REWARD: data.rewards.std() or 1.0}
+        self._targets, self._scales = (np.array([some[line] for line in lines]) for some in (targets, scales))
+        names = [*equations.inputs, *equations.inputs_after]
+        self._predict = compile_together([equations.computed[one] for one in lines], names, equations.definitions)
+        self._memory = data.memory(equations, equations.values.tolist(), list(hidden))
+        starts = np.array(equations.hidden_starts).reshape(-1, 2)
+        self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
+        own, free = equations.limits[:, numbers], np.full((2, hidden.size), [[-np.inf], [np.inf]])
+        self._low, self._high = np.concatenate([own, free], axis=1)
+
+    def solve(self, samples: int, rng: np.random.Generator) -> tuple[Column, Column]:
+        """Find the numbers that fit best, and those that fit each bootstrap sample of blocks.
+
+        The search takes Gauss-Newton steps, damped where a full one does not help (Levenberg and Marquardt). A
+        sample's numbers are found by one such step from the best ones.
+
+        Returns:
+            The numbers, best first, shape (1 + samples, numbers), and the hidden states, shape (h, episodes).
+        """
+        best = np.concatenate([self._equations.values[self._numbers], self._hidden.ravel()])
+        residuals = self._residuals(best)
+        for _ in range(MOST_STEPS):
+            usual = float(np.median(sizes[sizes > 0])) if ((sizes := np.abs(residuals)) > 0).any() else 0.0
+            if usual == 0:
+                break
+            slopes, error = self._jacobian(best), _robust(residuals, OUTLIER * usual).sum()
+            for damping in DAMPINGS:
+                moved = self._moved(best, slopes, residuals, _roots(residuals, OUTLIER * usual), damping)
+                after = self._residuals(moved)
+                gain = error - _robust(after, OUTLIER * usual).sum()
+                if gain > 0:
+                    break
+            if gain > 0:
+                best, residuals = moved, after
+            if gain <= SETTLED * error:
+                break
+        sizes = np.abs(residuals)
+        usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 1.0
+        slopes, roots = self._jacobian(best), _roots(residuals, OUTLIER * usual)
+        found = [best]
+        present, block = np.unique(self._data.blocks[self._kept], return_inverse=True)
+        for _ in range(samples):
+            drawn = np.bincount(rng.integers(len(present), size=len(present)), minlength=len(present))
+            each = np.concatenate([np.tile(drawn[block], len(self._targets)), np.ones(self._hidden.size)])
+            found.append(self._moved(best, slopes, residuals, roots * np.sqrt(each), DAMPINGS[0]))
+        numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
+        return numbers, hidden[0].reshape(self._hidden.shape)
+
+    def _moved(self, theta: Column, slopes: Column, residuals: Column, roots: Column, damping: float) -> Column:
+        """Return the numbers after a step within their limits; one at its limit does not pull at the others."""
+        step = linear_least_squares(slopes, residuals, roots, damping)
+        free = ~(((theta <= self._low) & (step > 0)) | ((theta >= self._high) & (step < 0)))
+        if not free.all():
+            step = linear_least_squares(slopes * free, residuals, roots, damping)
+        return np.clip(theta - step, self._low, self._high)
+
+    def _split(self, theta: Column) -> tuple[list[Any], list[Any]]:
+        numbers, hidden = np.split(theta, [len(self._numbers)])
+        return numbers.tolist(), list(hidden.reshape(self._hidden.shape))
+
+    def _residuals(self, theta: Column) -> Column:
+        numbers, hidden = self._split(theta)
+        prior = PRIOR * (np.reshape(hidden, self._hidden.shape) - self._means) / self._spreads
+        return np.concatenate([self._computed(numbers, hidden, 1)[0], prior.ravel()])
+
+    def _jacobian(self, theta: Column) -> Column:
+        """Return the derivatives of the residuals by forward differences, shape (residuals, numbers and states)."""
+        here = self._residuals(theta)
+        numbers, hidden = self._split(theta)
+        n, width = len(here) - self._hidden.size, len(theta)
+        found = np.zeros((len(here), width))
+        steps = 1e-6 * np.maximum(np.abs(theta), 1e-3)
+        for some in np.array_split(np.arange(len(numbers)), -(-len(numbers) * n // _MOST_AT_ONCE) or 1):
+            moved: list[Any] = list(numbers)
+            for place, index in enumerate(some.tolist()):
+                moved[index] = np.full((len(some), 1), theta[index])
+                moved[index][place] += steps[index]
+            if len(some):
+                found[:n, some] = (self._computed(moved, hidden, len(some)) - here[:n]).T / steps[some]
+        # A hidden state affects only the residuals of its own episode, so those of all episodes are moved at once.
+        episodes = np.tile(self._data.episode_index[self._kept], len(self._targets))
+        for k, row in enumerate(hidden):
+            columns = len(numbers) + k * len(row) + np.arange(len(row))
+            moved = [*hidden[:k], row + steps[columns], *hidden[k + 1 :]]
+            of = columns[episodes]
+            found[np.arange(n), of] = (self._computed(numbers, moved, 1)[0] - here[:n]) / steps[of]
+            found[n + columns - len(numbers), columns] = PRIOR / self._spreads[k, 0]
+        return found
+
+    def _computed(self, numbers: Sequence[Any], hidden: Sequence[Any], variants: int) -> Column:
+        """Return the errors of all lines, shape (variants, n), for numbers that may be columns (variants, 1)."""
+        values: list[Any] = self._equations.values.tolist()
+        for index, value in zip(self._numbers.tolist(), numbers, strict=True):
+            values[index] = value
+        data, kept = self._data, self._kept
+        memory = data.memory(self._equations, values, hidden) if len(hidden) else self._memory
+        inputs = [*data.before[kept].T, *(column[..., kept] for column in memory), *self._decided, *values]
+        with np.errstate(all="ignore"):
+            found = self._predict([*inputs, *data.after[kept].T])
+            shape = (variants, len(kept))
+            each = zip(found, self._targets, self._scales, strict=True)
+            parts = [
+                np.broadcast_to(_bounded((one - real) / scale, LARGEST_RESIDUAL), shape) for one, real, scale in each
+            ]
+        return np.concatenate([np.zeros((variants, 0)), *parts], axis=1)
+
+
+def _robust(residuals: Column, knee: float) -> Column:
+    """Return half the square of small residuals, and `knee` times the size of those far above it."""
+    return np.asarray(knee**2 * (np.sqrt(1 + (residuals / knee) ** 2) - 1))
+
+
+def _roots(residuals: Column, knee: float) -> Column:
+    """Return the square roots of the weights with which a weighted square replaces `_robust`."""
+    return np.asarray((1 + (residuals / knee) ** 2) ** -0.25)
+
+
+def _bounded(values: Any, largest: float) -> Column:
+    """Clip values to -`largest` to `largest`, and replace NaN by `largest`."""
+    return np.asarray(np.nan_to_num(values, nan=largest, posinf=largest, neginf=-largest).clip(-largest, largest))
+
+
+def linear_least_squares(
+    columns: Column, target: Column, weights: Column | None = None, damping: float = DAMPINGS[0]
 ) -> Column:
-    """Return the observations predicted after `steps` steps from each of the steps `begins`, shape (begins, d)."""
-    memory = [column[begins] for column in data.memory(equations, values.tolist(), hidden)]
-    decided = equations.decided(data.actions)
-    observed: list[Any] = list(data.before[begins].T)
-    for step in range(steps):
-        observed, memory = equations.step(observed, memory, [part[begins + step] for part in decided], values.tolist())
-    return np.stack([np.broadcast_to(column, len(begins)) for column in observed], axis=1)
+    """Return the damped solution of a linear least-squares problem; zeros if it is not finite.
 
-
-def in_usual_changes(errors: Column, usual: Column) -> Column:
-    """Return errors in units of the usual change, clipped to `LARGEST_ERROR`."""
+    Args:
+        columns: shape (n, k).
+        target: shape (n,) or (n, targets).
+        weights: factor of each row, shape (n,); None: all 1.
+        damping: per row, added to the diagonal of the normal equations, whose columns have root mean square 1.
+    """
+    sizes = np.sqrt((columns**2).mean(axis=0)) + 1e-12
+    scaled = columns / sizes
+    if weights is not None:
+        scaled, target = scaled * weights[:, None], target * weights
+    gram = scaled.T @ scaled
+    gram[np.diag_indices(len(gram))] += damping * len(columns)
     with np.errstate(all="ignore"):
-        return bounded(errors / usual, LARGEST_ERROR)
+        found = np.asarray((np.linalg.solve(gram, scaled.T @ target).T / sizes).T, np.float64)
+    return found if np.isfinite(found).all() else np.zeros(found.shape)

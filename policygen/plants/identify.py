@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from policygen.plants.least_squares import linear_least_squares
+from policygen.plants.fit import linear_least_squares
 from policygen.plants.transitions import Transitions
 from policygen.policies.features import Reader
 from policygen.policies.parts import ENDS
@@ -38,12 +38,6 @@ LATER_ERROR_RATIO = 0.5  # a line reads values after the step if that reduces it
 MOST_DELAY = 8  # steps
 DELAY_ERROR_RATIO = 0.9  # a delay is assumed if it reduces the squared error below this share
 GOOD_ENOUGH = 1e-3  # with a smaller error, a line need not read values after the step
-OUTLIER = 10.0  # a step whose residual is above this multiple of the median is an outlier
-MOST_OUTLIERS = 0.3  # share of steps that may be outliers
-MAX_ERROR_RATIO = 0.5  # outliers are left out if the others' error is at most this share of the error of all
-REWEIGHTINGS = 20  # rounds of a fit by least absolute residuals
-RARE_CHANGES = 0.1  # an observation that leaves its most frequent value in fewer than this share of steps is not read
-LEAST_NEW_SHARE = 0.01  # a product is left out if earlier ones express all but this share of it
 
 Product = tuple[int, ...]  # the variables of a term, by index
 
@@ -136,24 +130,22 @@ class _Identification:
         limits = {i: self._limits(i) if i not in turns else (None, None) for i in targets}
         values = np.column_stack([data.before, self._acting])
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
-        with_outliers = dict(inside)  # `_explicit` replaces the masks from which it removes outliers
         products, columns, sums = self._explicit(values, targets, inside, sines)
         # Most simulators move positions by the speeds after the step, so a line may read another value after the step.
         later = [i for i in targets if i not in turns]
         wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
         for i in sorted(targets, key=lambda i: -sums[i].error):
             free = [k for k, j in enumerate(later) if j != i and not sums[j].reads_from(values.shape[1])]
-            has_outliers = inside[i] is not with_outliers[i]
             if (
-                (sums[i].error < GOOD_ENOUGH and not has_outliers)
+                sums[i].error < GOOD_ENOUGH
                 or not free
                 or (i in later and any(values.shape[1] + later.index(i) in one.variables for one in sums.values()))
             ):
                 continue
             some = [*range(len(products)), *(len(products) + k for k in free)]
             with_later = np.column_stack([columns, data.after[:, later]])[:, some]
-            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, with_outliers[i])
-            if found.error < (GOOD_ENOUGH if has_outliers else LATER_ERROR_RATIO * sums[i].error):
+            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, inside[i])
+            if found.error < LATER_ERROR_RATIO * sums[i].error:
                 sums[i] = found
         return self._written(sums, limits, later)
 
@@ -162,24 +154,16 @@ class _Identification:
     ) -> tuple[list[Product], Column, dict[int, _Sum]]:
         """Return the products offered, their columns, and for each target the sum that predicts held-out steps best.
 
-        The sums read values before the step only. Outliers of a target are removed from its steps `inside`.
+        The sums read values before the step only.
         """
         sums: dict[int, _Sum] = {}
-        cleared, most = set[int](), 0
-        most_frequent = [np.unique(column, return_counts=True)[1].max() for column in values[:, : len(self._names)].T]
-        rare = {i for i, count in enumerate(most_frequent) if float(count) / len(values) > 1 - RARE_CHANGES}
         products, columns = list[Product](), np.zeros((len(values), 0))
         for degree in range(1, DEGREE + 1):
             offered = self._products(len(self._names), degree, sines)
-            if len(offered) <= most:
+            if len(offered) <= len(products):
                 break
-            most = len(offered)
-            products = _independent_products([one for one in offered if not rare & set(one)], values)
-            columns = _columns(products, values)
+            products, columns = offered, _columns(offered, values)
             for i, target in targets.items():
-                if i not in cleared and (rest := _without_outliers(columns, target, inside[i])) is not None:
-                    cleared.add(i)
-                    inside[i] = rest
                 found = _sparse(products, columns, target, self._held_out, inside[i])
                 if i not in sums or found.error < sums[i].error / MAX_ERROR_FACTOR - NEGLIGIBLE:
                     sums[i] = found
@@ -335,21 +319,6 @@ def _columns(products: Sequence[Product], values: Column) -> Column:
     return np.column_stack([values[:, list(product)].prod(axis=1) for product in products])
 
 
-def _independent_products(products: Sequence[Product], values: Column) -> list[Product]:
-    """Leave out products that are nearly linear combinations of earlier ones: the weights would be arbitrary."""
-    columns = _columns(products, values)
-    basis = np.empty((len(columns), 0))
-    kept: list[Product] = []
-    for product, column in zip(products, columns.T, strict=True):
-        rest = column - basis @ (basis.T @ column)
-        rest -= basis @ (basis.T @ rest)
-        size, new = float(np.linalg.norm(column)), float(np.linalg.norm(rest))
-        if new > LEAST_NEW_SHARE * size:
-            basis = np.column_stack([basis, rest / new])
-            kept.append(product)
-    return kept
-
-
 def _sparse(
     products: Sequence[Product],
     columns: Column,
@@ -382,30 +351,3 @@ def _sparse(
     order = np.argsort(-np.abs(weights) * sizes[kept], kind="stable")
     chosen = [products[k] for k in kept[order].tolist()]
     return _Sum(tuple(chosen), tuple(weights[order].tolist()), error)
-
-
-def _without_outliers(columns: Column, target: Column, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
-    """Return the mask `where` without outliers, the steps that a sum fitted to the others predicts badly.
-
-    None if there are no outliers, or if leaving them out hardly improves the fit.
-    A joint at its limit does not move as it does elsewhere; such steps would spoil the sum.
-    """
-    some, wanted = columns[where], target[where]
-    if len(wanted) < STEPS_PER_TERM * columns.shape[1]:
-        return None
-    weight = np.ones(len(wanted))
-    for _ in range(REWEIGHTINGS):
-        root = np.sqrt(weight)
-        sizes = np.abs(some @ linear_least_squares(some * root[:, None], wanted * root) - wanted)
-        usual = float(np.median(sizes))
-        weight = 1 / np.maximum(sizes, 1e-2 * usual + 1e-12)
-    near = sizes <= OUTLIER * usual
-    if near.all() or near.mean() < 1 - MOST_OUTLIERS:
-        return None
-    plain = some @ linear_least_squares(some, wanted) - wanted
-    close = some[near] @ linear_least_squares(some[near], wanted[near]) - wanted[near]
-    if np.sqrt((close**2).mean()) > MAX_ERROR_RATIO * np.sqrt((plain**2).mean()):
-        return None
-    kept = where.copy()
-    kept[where] = near
-    return kept

@@ -16,7 +16,6 @@ from policygen.tasks.task import Task
 
 BLOCK = 10  # consecutive steps that a bootstrap sample draws together, because neighbouring steps are nearly equal
 MOST_FITTED = 4_000  # steps of a fit; if there are more, evenly spaced blocks are used
-MOST_WINDOWS = 150  # blocks of a fit to predictions of several steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,10 +105,3 @@ class Transitions:
         every = -(-len(self) // MOST_FITTED)
         last = self.blocks[-1]
         return np.flatnonzero((last - self.blocks) % every == 0)
-
-    def window_starts(self) -> npt.NDArray[np.intp]:
-        """Return the indices of the first steps of at most `MOST_WINDOWS` evenly spaced blocks of `BLOCK` steps."""
-        begins = np.flatnonzero(np.diff(self.blocks, prepend=-1))
-        whole = begins[np.bincount(self.blocks) == BLOCK]
-        every = max(1, -(-len(whole) // MOST_WINDOWS))
-        return np.asarray(whole[::-1][::every][::-1], np.intp)

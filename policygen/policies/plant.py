@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,9 +30,8 @@ from policygen.quantities.tree import (
     Number,
     constants,
     limits,
-    names_in,
     needed_by,
-    nodes_of,
+    read_by,
     remembered_in,
     replaced,
     with_constants,
@@ -43,9 +42,7 @@ from policygen.tasks.task import Task, decision_names, output_names
 
 NEXT, START = "next", "start"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers, because errors add up over the steps of an episode
-MOST_TERMS = 50_000  # nodes of a line's expression, including those of the short quantities that it needs
 KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
-SHORT = 200  # a quantity of at most this many nodes is replaced by its definition where it is read
 Column = npt.NDArray[np.float64]
 Columns = Sequence[Any]  # numbers, or arrays that broadcast
 Texts = tuple[tuple[str, str], ...]
@@ -82,20 +79,12 @@ class Plant:
     def revised_by(self, new: Plant) -> Plant:
         """Return this plant with the lines of `new` instead of its own; lines that `new` leaves out stay.
 
-        Each `let` comes after those that it reads; a revised one may read a new one. A `let` or hidden state that
-        nothing reads any more is removed.
+        Each `let` comes after those that it reads; a revised one may read a new one. One that nothing reads is removed.
         """
         moved, starts = dict((*self.next, *new.next)), dict((*self.starts, *new.starts))
         reward, ends = new.reward or self.reward, new.ends or self.ends
         lets = _in_order_of_need(dict((*self.lets, *new.lets)), [*moved.values(), reward, ends])
-        lines = (*lets, *moved.items(), (REWARD, reward), (ENDS, ends))
-        read = {line: set(_NAME.findall(text)) for line, text in lines}
         hidden = tuple(dict.fromkeys((*self.hidden, *new.hidden)))
-        for name in self.hidden:
-            if not any(name in names for line, names in read.items() if line != name):
-                moved.pop(name, None)
-                starts.pop(name, None)
-                hidden = tuple(other for other in hidden if other != name)
         return Plant(lets, tuple(moved.items()), reward, ends, tuple(starts.items()), hidden)
 
 
@@ -126,15 +115,14 @@ class Equations:
     """A plant compiled for computation; its numbers are arguments, so that it also computes plants with other numbers.
 
     Attributes:
-        nodes: the expressions of the plant, by the left-hand side of their line: `let x`, `next x`, `reward`, `ends`.
+        nodes: the lines of the plant, by left-hand side: `let x`, `next x`, `reward`, `ends`.
         values: the numbers that fitting may change, shape (K,), in the order of the lines: those in `tune(...)`, within
             their range, and all others except exponents, 0, 1, -1, pi and those in `fixed(...)`. The numbers of `ends`
             and `start` stay.
         limits: the lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`.
-        places: for each of `values` the left-hand side of its line.
-        computed: the lines over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`.
-        definitions: the expressions of quantities that are longer than `SHORT`; also, as `next(NAME)`, those of
-            quantities and hidden states after the step. Each may read those before it.
+        computed: the lines but `let`, over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`.
+        definitions: the expressions of quantities; also, as `next(NAME)`, those of quantities and hidden states after
+            the step, and `ends`. Each may read those before it.
         remembered: names of the quantities and decisions whose values at the previous step the plant reads.
         inputs: the names of the columns that the expressions of `computed` may read, except those after the step.
         inputs_after: the names of the columns after the step, which the reward may read.
@@ -170,17 +158,14 @@ class Equations:
             self.values = np.array([value for _, node in fitted for value in constants(node, KEPT)])
             ranges = [one for _, node in fitted for one in limits(node, KEPT)]
             self.limits = np.array(ranges, np.float64).reshape(-1, 2).T
-            self.places = tuple(line for line, node in fitted for _ in constants(node, KEPT))
             self.computed, self.definitions = self._computed(known)
-            if max(map(_size, self.computed.values()), default=0) > MOST_TERMS:
-                raise PolicyError(f"a line of the plant has over {MOST_TERMS:,} terms; write it as several `let` lines")
-            self.remembered = self._remembered()
+            read = needed_by(read_by(self.computed.values()), self.definitions)
+            nodes = [*self.computed.values(), *(node for name, node in self.definitions.items() if name in read)]
+            self.remembered = tuple(sorted(set[str]().union(*map(remembered_in, nodes))))
             if ENDS in self.remembered and ENDS not in known:
                 raise PolicyError("`prev(ends)` is always 0, as no step follows an end; leave it out")
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
-        except RecursionError:
-            raise PolicyError("the lines of the plant need each other too deeply; write fewer `let`") from None
         before = [*task.observation_names, *map(slot_of, self.remembered), *plant.hidden]
         self.inputs = [*before, *decisions, *(f"#{i}" for i in range(len(self.values)))]
         self.inputs_after = [next_of(name) for name in task.observation_names]
@@ -208,52 +193,18 @@ class Equations:
             name: node if name == ENDS else with_numbers(node, lambda _: Name(next(numbers)), KEPT)
             for name, node in self.nodes.items()
         }
-        long: dict[str, Node] = {}
-
-        def read_as(name: str, node: Node) -> Node:
-            if _size(node) <= SHORT:
-                return node
-            long[name] = node
-            return Name(name)
-
-        defined: dict[str, Node] = {}
-        for name, node in self.task.parsed_features:
-            defined[name] = read_as(name, replaced(node, defined))
-        for name, _ in self.plant.lets:
-            defined[name] = read_as(name, replaced(numbered.pop(f"let {name}"), defined))
-        after: dict[str, Node] = {name: Name(next_of(name)) for name in self.task.observation_names}
-        for name in self.plant.hidden:
-            after[name] = read_as(next_of(name), replaced(numbered.get(f"{NEXT} {name}", Name(name)), defined))
-        defined_after: dict[str, Node] = {}
-        for name, node in defined.items():
-            changed = replaced(long.get(name, node), {**after, **defined_after})
-            defined_after[name] = read_as(next_of(name), changed) if name in long else changed
-        later = {next_of(name): node for name, node in defined_after.items()}
+        now = dict(self.task.parsed_features)
+        now |= {name: numbered.pop(f"let {name}") for name, _ in self.plant.lets}
+        observed, hidden = self.task.observation_names, self.plant.hidden
+        after: dict[str, Node] = {name: Name(next_of(name)) for name in (*observed, *hidden, *now)}
+        definitions = dict(now)
+        definitions |= {next_of(name): numbered.get(f"{NEXT} {name}", Name(name)) for name in hidden}
+        definitions |= {next_of(name): replaced(node, after) for name, node in now.items()}
         if ENDS in numbered:
-            numbered[ENDS] = replaced(numbered[ENDS], {**defined_after, **after})
-        # If a quantity is called `ends`, the name means that quantity.
-        ending = {} if ENDS in known else {ENDS: numbered.get(ENDS, Number(0.0))}
-        read = {**defined, **later, **ending}
-        computed = {name: node if name == ENDS else replaced(node, read) for name, node in numbered.items()}
-        return computed | {f"let {name}": node for name, node in defined.items()}, long
-
-    def with_definitions(self, nodes: Iterable[Node]) -> list[Node]:
-        """Return the given expressions of `computed`, then the definitions that they need."""
-        nodes = list(nodes)
-        names = needed_by(set().union(*map(names_in, nodes)), self.definitions, now=True)
-        return nodes + [node for name, node in self.definitions.items() if name in names]
-
-    def _remembered(self) -> tuple[str, ...]:
-        lines = [node for name, node in self.computed.items() if not name.startswith("let ")]
-        wanted: set[str] = set().union(*map(remembered_in, self.with_definitions(lines)))
-        known = -1
-        while len(wanted) > known:
-            known = len(wanted)
-            wanted |= set().union(*map(remembered_in, self.with_definitions(map(self._current, list(wanted)))))
-        return tuple(sorted(wanted))
-
-    def _current(self, name: str) -> Node:
-        return self.computed.get(f"let {name}", Name(name))
+            numbered[ENDS] = replaced(numbered[ENDS], after)
+        if ENDS not in known:  # else the name means that quantity
+            definitions[ENDS] = numbered.get(ENDS, Number(0.0))
+        return numbered, definitions
 
     @cached_property
     def _advance(self) -> Any:
@@ -261,8 +212,7 @@ class Equations:
             [self.computed.get(f"{NEXT} {name}", Name(name)) for name in names]
             for names in (self.task.observation_names, self.plant.hidden)
         )
-        nodes = [*moved, *map(self._current, self.remembered), *hidden]
-        return compile_together(nodes, self.inputs, self.definitions)
+        return compile_together([*moved, *map(Name, self.remembered), *hidden], self.inputs, self.definitions)
 
     @cached_property
     def _reward_and_end(self) -> Any:
@@ -321,13 +271,8 @@ class Equations:
         node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
         if node is None:
             return None
-        known, parts = {*self.inputs_after, *self.definitions}, self.with_definitions([node])
-        other = any(remembered_in(part) or names_in(part) - known for part in parts)
+        other = needed_by(read_by([node]), self.definitions) - self.definitions.keys() - set(self.inputs_after)
         return None if other else compile_together([node], self.inputs_after, self.definitions)
-
-
-def _size(node: Node) -> int:
-    return sum(1 for _ in nodes_of(node))
 
 
 def _margin(node: Node) -> Node | None:
@@ -340,9 +285,6 @@ def _margin(node: Node) -> Node | None:
         case Call("and" | "or" as function, (left, right)):
             one, other = _margin(left), _margin(right)
             return None if one is None or other is None else Call("min" if function == "and" else "max", (one, other))
-        case Call("not", (inner,)):
-            found = _margin(inner)
-            return None if found is None else Call("neg", (found,))
     return None
 
 

@@ -200,6 +200,4 @@ def plant_view(context: Context) -> View | None:
         "errors": errors,  # of the observations, worst predicted first
         "largest": errors[0].larger if errors else 0.0,
         "ahead": AHEAD,  # steps that `PredictionError.ahead` looks ahead
-        "uncertain": account.uncertain if account is not None else (),
-        "worst": account.worst if account is not None else None,
     }

@@ -23,7 +23,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.files import damaged
 from policygen.llm import read_spec
-from policygen.plants.record import PlantRecord
+from policygen.plants.fit import PlantRecord
 from policygen.policies.lines import Problem
 from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy, from_record, size_of

@@ -1,24 +1,20 @@
-"""Numbers of plants, fitted to episodes.
-
-It tests `plants.least_squares`.
-"""
+"""Numbers of plants, fitted to episodes, and the record of a fitted plant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
+from support import Line
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import FittedPlant, fit_plant
-from policygen.plants.record import record_of
+from policygen.plants.fit import FittedPlant, PlantRecord, PredictionError, fit_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations
-from policygen.quantities.text import format_number
-from policygen.tasks.spaces import Observation
 
 
 def fitted(made: Equations | str, data: Transitions) -> FittedPlant:
@@ -62,8 +58,8 @@ def test_numbers_with_a_range_are_fitted_within_it_and_one_of_unknown_sign_may_b
 
 def test_numbers_are_less_certain_with_fewer_steps() -> None:
     few, many = (fitted("next x = 0.5*x + 0.1*u", driven(n, noise=0.1)) for n in (40, 1_000))
-    assert (few.deviations > 2 * many.deviations).all()
-    assert (many.deviations > 0).all()
+    assert (few.values.std(axis=0) > 2 * many.values.std(axis=0)).all()
+    assert (many.values.std(axis=0) > 0).all()
     assert away(many, [0.9, 0.5]) < 0.05
 
 
@@ -82,7 +78,7 @@ def test_poor_data_give_finite_numbers(episodes: list[object]) -> None:
     found = fitted("next x = 0.5*x + 0.1*u + prev(u)\nreward = 2*next(x)\nends = x > 9", data)
     assert np.isfinite(found.values).all()
     assert found.error_ahead is None
-    account = record_of(found, data)
+    account = found.record
     assert (account.steps, account.errors[0].name) == (len(data), "x")
 
 
@@ -93,34 +89,7 @@ def test_plants_that_explode_are_fitted_without_a_word(line: str) -> None:
     found = fitted(f"next x = {line}\nreward = {line}*1e308", data)
     assert np.isfinite(found.values).all()
     assert np.isfinite(found.error).all()
-    record_of(found, data)
-
-
-def test_more_steps_than_are_fitted_are_thinned_in_blocks() -> None:
-    data = driven(9_000)
-    kept = data.thinned_steps()
-    assert len(kept) <= 4_000
-    assert kept[-1] == len(data) - 1
-    assert np.count_nonzero(np.diff(kept) > 1) < len(kept) / 9
-
-
-def test_the_worst_step_is_a_row_of_real_beside_predicted() -> None:
-    rng = np.random.default_rng(1)
-    task = replace(LINE, observations=(Observation("x"), Observation("y")))
-    data = Transitions.of(task, [episode(rng.normal(size=(41, 2)), rng.choice([-1, 1], (40, 1)), [0] * 40)] * 2)
-    after = data.before.copy()
-    after[:, 0] += 1
-    after[53] += [1, 5]
-    found = fitted("next x = fixed(1) + x\nnext y = y + fixed(0)*u", replace(data, after=after))
-    worst = record_of(found, replace(data, after=after)).worst
-    x, y = data.before[53].tolist()
-    assert (worst.step, worst.action) == (13, format_number(float(data.actions[53, 0])))
-    assert [value.name for value in worst.row] == ["y", "x"]
-    uncertain = record_of(fitted("next x = 0.1*u^3 + x", data), data).uncertain
-    assert uncertain
-    assert all(one.line == "next x" and one.deviation > 0 for one in uncertain)
-    told = [(value.before, value.after, value.predicted) for value in worst.row]
-    assert np.array(told) == pytest.approx(np.array([(y, y + 5, y), (x, x + 2, x + 1)]), rel=1e-3)
+    assert found.record.steps == len(data)
 
 
 def moved(step: Callable[[float, float, int], float], n: int, seed: int = 0) -> Trajectory:
@@ -149,19 +118,8 @@ def test_a_hidden_state_is_fitted_for_each_episode(
     data = Transitions.of(LINE, episodes)
     found = fitted(f"hidden load\nnext x = 0.5*x + 0.1*u + load\n{line}", data)
     assert away(found, expected) < tolerance
-    assert np.abs(found.hidden[0] - loads).max() < tolerance
+    assert np.abs(found.starts[:, 1] - loads).max() < tolerance
     assert fitted("next x = 0.5*x + 0.1*u", data).error[0] > 50 * found.error[0]
-
-
-def test_noise_misleads_predictions_of_several_steps_less() -> None:
-    """Noise in what is observed, not in the motion: one-step least squares takes it for damping."""
-    rng = np.random.default_rng(3)
-    exact = driven(1_500)
-    noisy = exact.before + 0.3 * rng.normal(size=exact.before.shape)
-    after = np.concatenate([noisy[1:], exact.after[-1:]])
-    found = fitted("next x = 0.5*x + 0.1*u", replace(exact, before=noisy, after=after))
-    assert abs(found.values[0][0] - 0.9) < 0.06
-    assert abs(np.linalg.lstsq(np.column_stack([noisy, exact.actions]), after, rcond=None)[0][0, 0] - 0.9) > 0.1
 
 
 DEEP = ["let a0 = 0.5*x", *(f"let a{i} = fixed(0.5)*(a{i - 1} + a{i - 1})" for i in range(1, 21))]
@@ -171,17 +129,28 @@ DEEP = ["let a0 = 0.5*x", *(f"let a{i} = fixed(0.5)*(a{i - 1} + a{i - 1})" for i
     ("data", "text", "expected", "tolerance"),
     [
         (driven(300, delay=1), "next x = 0.5*x + 0.1*prev(u)", [0.9, 0.5], 1e-4),
-        (
-            Transitions.of(LINE, [moved(lambda x, u, t: 0.8 * x + (0.5 * u if abs(u) > 0.4 else 0.0), 400)]),
-            "next x = 0.6*x + 0.3*where(abs(u) > 0.25, u, 0)",
-            [0.8, 0.5, 0.4],
-            0.01,
-        ),
         (driven(200), "\n".join([*DEEP, "next x = a20 + 0.1*u"]), [0.9, 0.5], 1e-4),
     ],
-    ids=["what is remembered", "a threshold, which has no slope", "a line of a million terms if written out"],
+    ids=["what is remembered", "a line of a million terms if written out"],
 )
 def test_numbers_are_found(data: Transitions, text: str, expected: list[float], tolerance: float) -> None:
     found = fitted(text, data)
     assert away(found, expected) < tolerance
     assert found.error.max() < tolerance
+
+
+def test_show_prints_a_plant_and_its_errors(plant_run: Path, line: Line) -> None:
+    errors = (PredictionError("cos", 0.0123, None), PredictionError("rate", 1.0, 0.5))
+    assert PlantRecord("next rate = rate", 1_234, errors).to_text().splitlines() == [
+        "# plant fitted to 1,234 steps",
+        "next rate = rate",
+        '# prediction errors, 1 step / 20 steps ahead, where 1 is no better than "nothing changes": '
+        "cos 0.012 / -, rate 1 / 0.5",
+    ]
+    said = line("show", plant_run)
+    assert said.code == 0
+    policy, _, plant = said.out.partition("# plant fitted to ")
+    assert "torque = " in policy
+    assert "reward = " in plant
+    assert ", rate " in plant
+    assert "plant" not in line("show", plant_run / "best.json").out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -80,56 +79,6 @@ def test_delayed_actions_are_found(delay: int) -> None:
     assert found.lets == tuple((late, f"prev({before})") for before, late in itertools.pairwise(lags))
     assert f"*{lags[-1]}" in dict(found.next)["x"]
     assert judged(found, driven(200, seed=1, delay=delay)).error_ahead[0] < 0.05
-
-
-def made_up(steps: int, columns: Sequence[str], move: Callable[[np.ndarray, float], Sequence[float]]) -> Transitions:
-    """Episodes of 40 steps with a random action u of -1 to 1, which `move` steps."""
-    rng = np.random.default_rng(0)
-    task = replace(LINE, observations=tuple(Observation(name) for name in columns))
-    episodes = []
-    for _ in range(steps // 40):
-        rows = [rng.uniform(-1, 1, len(columns))]
-        acted = rng.uniform(-1, 1, (40, 1))
-        for (u,) in acted:
-            rows.append(np.array(move(rows[-1], float(u))))
-        episodes.append(episode(rows, acted, np.zeros(40)))
-    return Transitions.of(task, episodes)
-
-
-def test_steps_that_hit_a_stop_do_not_spoil_the_law_of_the_others() -> None:
-    # Beyond 1.6 the joint bounces off: in a sixth of the steps.
-    data = made_up(400, ["x", "v"], lambda s, u: (s[0] + 0.1 * s[1], -0.5 * s[1] if s[0] > 1.6 else s[1] + 0.4 * u))
-    assert 0.05 < (data.before[:, 0] > 1.6).mean() < 0.3
-    assert dict(identify_plant(data, Plant(reward="0")).next)["v"] == "v + 0.4*u"
-
-
-def test_what_differs_between_episodes_alone_has_no_limits() -> None:
-    data = made_up(400, ["goal", "x"], lambda s, u: (s[0], 0.9 * s[1] + 0.1 * u + 0.05 * s[0]))
-    assert dict(identify_plant(data, Plant(reward="0")).next)["goal"] == "goal"
-
-
-def test_observations_that_say_the_same_get_no_weights_that_cancel() -> None:
-    # The third is the sum of the others, to a ten-thousandth; no polynomial says how the first moves.
-    rng = np.random.default_rng(1)
-
-    def move(s: np.ndarray, u: float) -> Sequence[float]:
-        x, y = 0.9 * s[0] + 0.3 * np.sin(9 * s[0] * s[1] + u), 0.8 * s[1] + 0.3 * u
-        return x, y, x + y + 1e-4 * rng.normal()
-
-    data = made_up(400, ["x", "y", "z"], move)
-    assert np.abs(Equations(data.task, identify_plant(data, Plant(reward="0"))).values).max() < 10
-
-
-def test_what_hardly_ever_changes_is_read_by_no_line_and_what_nothing_foretells_stays() -> None:
-    rng = np.random.default_rng(1)
-
-    def move(s: np.ndarray, u: float) -> Sequence[float]:
-        hit = rng.normal() if rng.random() < 0.05 else 0.01
-        return 0.9 * s[0] + 0.1 * u + 0.5 * (s[1] != 0.01), hit
-
-    found = identify_plant(made_up(800, ["x", "contact"], move), Plant(reward="0"))
-    assert "contact" not in dict(found.next)["x"]
-    assert dict(found.next)["contact"] == "contact"
 
 
 def random_task(rng: np.random.Generator) -> tuple[Task, list[Trajectory]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +11,7 @@ from planted import EXACT, LINE, PENDULUM, SWINGS, plant, policy, read
 
 from policygen.policies.parse import parse
 from policygen.policies.plant import Equations
-from policygen.tasks.spaces import Observation, ObservedText
+from policygen.tasks.spaces import ObservedText
 
 HIDDEN = "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal(0, 2)\nends = p > 3"
 
@@ -21,11 +19,8 @@ HIDDEN = "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("next(rate) = rate", "next rate = rate"),
         ("- next rate := rate  # nothing changes", "next rate = rate"),
-        ("`next rate = rate`", "next rate = rate"),
         ("start rate = normal( 0 , 1 )", "start rate = normal( 0 , 1 )"),
-        ("next rate = prev(rate)", "next rate = prev(rate)"),
         ("reward = next(near) - ends", "reward = next(near) - ends"),
         ("next rate = prev(u)\nlet u = rate + torque", "let u = rate + torque\nnext rate = prev(u)"),
         ("next rate = rate + push\nhidden push", "hidden push\nnext rate = rate + push"),
@@ -50,28 +45,19 @@ MISPLACED = (
         ("\n\nnext rate = speed", "line 3: unknown name `speed`"),
         ("next sin = sin + 0.05*next(rate)", MISPLACED),
         ("reward = next(torque)", "line 1: unknown observation or feature `torque`; known are "),
-        ('reward = next("rate")', "line 1: next() takes the name of one observation or feature; write for example"),
         ("ends = torque > 1", "line 1: unknown name `torque`"),
-        ("reward = reward", "line 1: unknown name `reward`"),
         ("next rate = rate\nnext rate = 2", "line 2: `next rate` has another right-hand side than on line 1"),
         ("start rate = normal(0, -1)", "line 1: `normal(0, -1)` is not a start"),
-        ("start rate = uniform(2, 1)", "line 1: `uniform(2, 1)` is not a start"),
         ("start rate = uniform(-1e308, 1e308)", "line 1: `uniform(-1e308, 1e308)` is not a start"),
         ("let a = b + torque\nlet b = a\nnext rate = a", "a value would need itself (a -> b -> a)"),
         ("torqe = -rate\nlet k = torque\nnext rate = k", "line 1: unknown output `torqe`"),
-        ("torqe = -rate\nobjective = rate", "line 1: unknown output `torqe`"),
         ("let u = 2*torque\ntorque = u\nnext rate = u", "line 2: `u` reads the action of the step"),
         ("let v = u\nlet u = 2*torque\ntorque = v\nnext rate = u", "line 3: `v` reads the action of the step"),
-        ("let u = 2*torque\nbins u: 0, 1\nnext rate = u", "line 2: `u` reads the action of the step"),
         ("hidden rate\nnext rate = rate", "`rate` cannot name a hidden state"),
-        ("hidden torque\nnext rate = torque", "`torque` cannot name a hidden state"),
         ("hidden push = 3\nnext rate = push", "line 1: `hidden push` has a right-hand side"),
         ("hidden push\ntorque = push\nnext rate = push", "line 2: unknown name `push`"),
-        ("hidden push\ntorque = prev(push)\nnext rate = push", "line 2: unknown name `push`"),
         ("hidden push\nlet u = 2*push\ntorque = u\nnext rate = u", "line 3: `u` reads the action of the step or a"),
         ("reward = prev(ends) + rate", "`prev(ends)` is always 0"),
-        ("hidden push\nreward = next(push)", "line 2: unknown observation or feature `push`"),
-        ("let u = 2*torque\nobjective = u\nnext rate = u", "line 2: unknown name `u`"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, problem: str) -> None:
@@ -83,13 +69,9 @@ def test_what_is_wrong_is_said_with_its_line(text: str, problem: str) -> None:
 
 
 HUGE = {
-    "characters": "next rate = " + "+".join(["rate"] * 3_000),
-    "terms": "next rate = " + "+".join(["1"] * 900),
     "nesting": "next rate = " + "(" * 900 + "1" + ")" * 900,
     "lets": "\n".join(f"let a{i} = {i}*torque" for i in range(10_000)) + "\nnext rate = a1",
     "a chain": "\n".join(f"let a{i} = a{i + 1} + torque" for i in range(90)) + "\nnext rate = a0",
-    "long sums": f"let a0 = {' + '.join(['rate'] * 90)}\nnext rate = {'+'.join(['a0'] * 400)}",
-    "a line": "next rate = " + "9" * 100_000,
 }
 
 
@@ -104,41 +86,19 @@ def test_huge_texts_are_refused_in_a_moment(name: str) -> None:
 
 
 DOUBLED = "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 80)) + "\nlet a0 = rate\n"
-DEEP = "\n".join(f"let a{i + 1} = {'sin(' * 40}a{i}{')' * 40}" for i in range(30)) + "\nlet a0 = 0.5*rate\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (DOUBLED + "next rate = a79\nreward = next(a79)", lambda rate: rate * 2.0**79),
-        (DEEP + "next rate = a30\nreward = next(a30)", lambda rate: sines(0.5 * rate, 1_200)),
-    ],
-)
-def test_quantities_of_quantities_are_computed_once(text: str, expected: Callable[[float], float]) -> None:
+def test_quantities_of_quantities_are_computed_once() -> None:
     begun = time.process_time()
-    plant = read(text).plant
+    plant = read(DOUBLED + "next rate = a79\nreward = next(a79)").plant
     assert plant is not None
     own = Equations(PENDULUM, plant)
     given = list(np.array([[1.0], [0.0], [0.7]])), own.memory([], 1), [np.zeros(1)], own.values.tolist()
     after, _ = own.step(*given)
     reward, _ = own.outcome(*given, after)
-    assert after[2] == pytest.approx(expected(0.7))
-    assert reward == pytest.approx(expected(float(after[2][0])))
+    assert after[2] == pytest.approx(0.7 * 2.0**79)
+    assert reward == pytest.approx(float(after[2][0]) * 2.0**79)
     assert time.process_time() - begun < 5
-
-
-def sines(value: float, count: int) -> float:
-    for _ in range(count):
-        value = math.sin(value)
-    return value
-
-
-@pytest.mark.parametrize("name", ["reward", "ends", "next", "let"])
-def test_observations_with_the_names_of_lines(name: str) -> None:
-    task = replace(LINE, observations=(Observation(name), Observation("x")))
-    parsed = parse(f"u = x\nnext {name} = 2*{name} + u", task, "linear")
-    assert parsed.plant is not None, parsed.problems
-    assert parsed.plant.to_text() == f"next {name} = 2*{name} + u"
 
 
 def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:
@@ -160,17 +120,3 @@ def test_environments_observed_as_text_have_no_plant() -> None:
     task = replace(LINE, texts=(ObservedText("mission"),))
     (problem,) = parse("u = x\nnext x = x", task, "linear").problems
     assert (problem.line, problem.found) == (2, "the environment is observed as text")
-
-
-def test_a_plant_may_have_as_many_features_as_its_policy() -> None:
-    own, driven = (
-        [*(f"let {a}{i} = {i + 2}*{name}" for i in range(90)), f"{left} = " + " + ".join(f"{a}{i}" for i in range(90))]
-        for a, name, left in (("a", "sin", "torque"), ("b", "torque", "next rate"))
-    )
-    text = [*own, *driven]
-    found = read("\n".join(text))
-    assert found.policy is not None, list(map(str, found.problems))
-    assert found.plant is not None
-    assert len(found.plant.lets) == 90
-    more = read("\n".join([*(f"let c{i} = {i}*sin" for i in range(30)), *text]))
-    assert "this is feature number 201; write at most 200" in str(more.problems[0])

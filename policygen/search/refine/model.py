@@ -1,14 +1,14 @@
 """`model`: tune inside a plant that is fitted to the episodes played, so that few real episodes are needed.
 
-Fit the plant, tune the policy in it, play one real episode; repeat until that episode turns out as predicted and the
-plant predicts no better policy. If all steps have paid the same and no episode has ended, tune towards states in which
-the plant is least sure. Only real episodes count. As for every method, other episodes decide what becomes the best.
+Fit the plant, tune the policy in it, play one real episode; repeat until that episode turns out as predicted. Each
+round searches twice: from the policy proposed, and from the one found last. Only real episodes count. As for every
+method, other episodes decide what becomes the best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import FittedPlant, fit_plant
 from policygen.plants.identify import identify_plant
-from policygen.plants.record import record_of
 from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant, known_plant
@@ -30,20 +29,10 @@ from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
 INNER_EPISODES = 2_000  # in the plant, for one search
 POPULATION = 24  # more candidates cost hardly more: all are computed together
-RESTARTS = 2  # further searches in the plant before concluding that it predicts nothing better
 COMPARED = 24  # episodes in the plant for comparing policies
-FRESH = 3  # every third search begins with the proposed policy, the others where the last one ended
 ROUND_STEPS = 50  # minimum of environment steps between two fits: one short episode tells little
-NEAR = 0.05  # two returns agree if they differ by at most this share of the range of returns seen
 MISS_PENALTY = 0.1  # an episode that misses the end has the worst return, lowered by at most this share
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A policy found in the plant, and the value that the plant predicts for what the search maximises."""
-
-    refined: Refined
-    predicted: float
+NEAR = 0.05  # two returns agree if they differ by at most this share of the range of returns seen
 
 
 def tune_in_plant(
@@ -61,48 +50,34 @@ def tune_in_plant(
     if trials.watch is None:
         return None
     known = trials.plant or known_plant(task)
-    tried: list[_Found] = []
+    tried: list[Refined] = []
     for _ in range(MOST_ROUNDS):
         if len(watched) >= trials.episodes or not trials.affords_one():
             break
-        data = Transitions.of(task, seen)
-        fitted = _fitted(known, data, rng)
-        # Whether returns cannot tell policies apart: all steps paid the same and none ended its episode.
-        flat = not data.ended.any() and float(np.ptp(data.rewards)) == 0
-        inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)), flat=flat)
-        begin = (policy, state)
-        if tried and len(tried) % FRESH:
-            begin = (tried[-1].refined.policy, tried[-1].refined.state)
-        found = inside.search(*begin, floor)
-        if found is None:
+        fitted = _fitted(known, Transitions.of(task, seen), rng)
+        inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
+        last = (tried[-1].policy, tried[-1].state) if tried else (policy, state)
+        each = [inside.search(*begin, floor) for begin in ((policy, state), last)]
+        both = [one for one in each if one is not None]
+        if not both:
             return None
+        found = both[inside.index_of_best([one.policy for one in both])]
         tried.append(found)
         real = list[Trajectory]()
         while sum(one.length for one in real) < ROUND_STEPS and trials.affords_one():
-            real += trials.watch(found.refined.policy, trials.seeds(len(watched) + len(real), 1))
+            real += trials.watch(found.policy, trials.seeds(len(watched) + len(real), 1))
         watched += real
         seen += real
-        if inside.seeks_end and not any(one.terminated for one in seen):
+        if inside.margin is not None and not any(one.terminated for one in seen):
             continue  # no episode has reached the end yet: fit this one too, and search again
-        if not inside.explores and _agrees(fitted, found.refined.policy, real[0], seen):
-            most = max(float(one.rewards.max()) for one in seen)
-            if most > 0 and real[0].episode_return >= most * task.max_steps:
-                break  # no policy returns more, if no step pays more than those seen
-            disappointing = real[0].episode_return < found.predicted - _tolerance(seen, found.predicted)
-            if disappointing and not inside.pursues_objective:
-                continue  # the predicted episodes had other starts; the next fit includes this one
-            others = [other for _ in range(RESTARTS) if (other := inside.search(policy, state, floor))]
-            better = max(others, key=lambda one: one.predicted)
-            if better.predicted <= found.predicted + _tolerance(seen, better.predicted):
-                break
-            tried.append(better)
+        if _agrees(fitted, found.policy, real[0], seen):
+            break
     if not tried:
         return None
-    data = Transitions.of(task, seen)
-    fitted = _fitted(known, data, rng)
+    fitted = _fitted(known, Transitions.of(task, seen), rng)
     inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
-    best = tried[inside.index_of_best([one.refined.policy for one in tried])].refined
-    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=record_of(fitted, data))
+    best = tried[inside.index_of_best([one.policy for one in tried])]
+    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=fitted.record)
 
 
 def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:
@@ -121,41 +96,30 @@ def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequenc
     members = range(len(fitted.values))
     starts = np.repeat(real.observations[:1].astype(np.float64), len(members), axis=0)
     predicted = np.array([t.episode_return for t in play_in_plant(fitted, [policy], members, starts)[0]])
-    wrong, spread = abs(real.episode_return - float(predicted.mean())), float(predicted.std())
-    tolerance = _tolerance(seen, float(predicted.mean()))
-    return spread <= 2 * tolerance and wrong <= 2 * spread + tolerance
-
-
-def _tolerance(seen: Sequence[Trajectory], predicted: float) -> float:
-    returns = [predicted, *(trajectory.episode_return for trajectory in seen)]
-    return NEAR * (max(returns) - min(returns))
+    mean, spread = float(predicted.mean()), float(predicted.std())
+    tolerance = NEAR * float(np.ptp([mean, *(trajectory.episode_return for trajectory in seen)]))
+    return spread <= 2 * tolerance and abs(real.episode_return - mean) <= 2 * spread + tolerance
 
 
 class _PlantSearch:
     """Searches inside one fitted plant.
 
     Attributes:
-        pursues_objective: whether they maximise an objective instead of the return.
-        seeks_end: whether the reward asks for the end of the episode.
-        explores: whether they seek states in which the plant is unsure, because returns cannot tell policies apart.
+        margin: how near the end observations are, if the reward asks for the end of the episode; else None.
     """
 
-    def __init__(self, fitted: FittedPlant, trials: Trials, first_seed: int, *, flat: bool = False) -> None:
-        self._fitted, self._first, self._searches = fitted, first_seed, 0
-        task = fitted.equations.task
+    def __init__(self, fitted: FittedPlant, trials: Trials, first_seed: int) -> None:
+        self._fitted, self._first, self._searches, task = fitted, first_seed, 0, fitted.equations.task
         # A plant does not predict what `info` holds.
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
         measure = trials.measure
         self._measure = measure if measure is not None and measure.objective is not None else None
-        self.pursues_objective = self._measure is not None
-        self._margin = fitted.equations.margin if _seeks_end(fitted) else None
-        self.seeks_end = self._margin is not None
-        self.explores = flat and not self.seeks_end and not self.pursues_objective
-        if self._margin is not None:
+        self.margin = fitted.equations.margin if fitted.seeks_end else None
+        if self.margin is not None:
             self._start_distance = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
             self._worst_return = fitted.reward_outside * task.max_steps
 
-    def search(self, policy: Policy, state: TuningState | None, floor: float) -> _Found | None:
+    def search(self, policy: Policy, state: TuningState | None, floor: float) -> Refined | None:
         """Tune a policy in the plant; None if it has nothing to tune."""
         self._searches += 1
         penalty, offset = Penalty(self._task, INNER_EPISODES), self._first + 1_000_000 * self._searches
@@ -169,26 +133,18 @@ class _PlantSearch:
 
         inner = Trials(returns, seeds, INNER_EPISODES)
         tunable = Tunable(policy, state.floor if state is not None else floor)
-        refined = cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
-        if refined is None:
-            return None
-        return _Found(refined, float(self._values(self._compared([refined.policy]))[0]))
+        return cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
 
     def index_of_best(self, policies: Sequence[Policy]) -> int:
         """Return the index of the best policy in the plant: highest score less the cost of violated requirements."""
-        played = self._compared(policies)
+        played = play_in_plant(self._fitted, policies, range(self._first, self._first + COMPARED))
         return int(np.argmax(Penalty(self._task, 1)(self._values(played), played)))
-
-    def _compared(self, policies: Sequence[Policy]) -> list[list[Trajectory]]:
-        return play_in_plant(self._fitted, policies, range(self._first, self._first + COMPARED))
 
     def _values(self, played: Sequence[Sequence[Trajectory]]) -> Vector:
         """Return the score of each policy's episodes, or what a search maximises instead."""
         if self._measure is not None:
             sums = self._measure.sums([one for some in played for one in some])
             return np.asarray(sums.reshape(len(played), -1).mean(axis=1), np.float64)
-        if self.explores:
-            return np.array([self._fitted.disagreement(some) for some in played])
         return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:
@@ -197,31 +153,10 @@ class _PlantSearch:
         Such an episode is worth less than any that reached the end; the further away it stayed, the less. Otherwise
         doing nothing could win because it costs less, and equal returns could not tell policies apart.
         """
-        if self._margin is None:
-            return episode.episode_return
-        short = -float(np.nanmax(self._margins(episode.observations)))
-        if short <= 0:
+        if self.margin is None or (short := -float(np.nanmax(self._margins(episode.observations)))) <= 0:
             return episode.episode_return
         return self._worst_return * (1 + MISS_PENALTY * min(1.0, short / self._start_distance))
 
     def _margins(self, observations: npt.NDArray[np.floating[Any]]) -> Vector:
-        assert self._margin is not None
-        return np.asarray(self._margin(list(observations.T.astype(np.float64)))[0], np.float64)
-
-
-def _seeks_end(fitted: FittedPlant) -> bool:
-    """Whether the reward asks for the end of the episode: by paying for it, or by a cost of every step before it."""
-    if fitted.reward_outside >= 0 or not fitted.equations.plant.ends:
-        return False
-    task, plant = fitted.equations.task, fitted.plant
-    width = len(fitted.low)
-    starts, hidden = list(fitted.starts[:, :width].T), list(fitted.starts[:, width:].T)
-    decided = fitted.equations.decided(
-        np.zeros((len(fitted.starts), *(() if task.action_space == "discrete" else (len(task.actuators),))), np.int16)
-    )
-    paid = []
-    for ends in ("1 > 0", "0 > 1"):
-        equations = Equations(task, replace(plant, ends=ends))
-        memory = equations.memory(hidden, len(fitted.starts))
-        paid.append(float(np.mean(equations.outcome(starts, memory, decided, list(equations.values), starts)[0])))
-    return paid[0] > paid[1] or (paid[0] == paid[1] and paid[1] < 0)
+        assert self.margin is not None
+        return np.asarray(self.margin(list(observations.T.astype(np.float64)))[0], np.float64)

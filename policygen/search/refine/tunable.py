@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.plants.record import PlantRecord
+from policygen.plants.fit import PlantRecord
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
 from policygen.policies.plant import Plant

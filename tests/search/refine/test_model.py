@@ -19,7 +19,6 @@ from support import attempts_of, fenced, outcome, summary_of
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.page.render import own_episodes
 from policygen.plants.fit import fit_plant, with_errors
-from policygen.plants.simulate import play_in_plant
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
@@ -28,14 +27,13 @@ from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_attempt
 from policygen.search.refine import model
-from policygen.search.refine.model import _agrees, _PlantSearch, _seeks_end, tune_in_plant
+from policygen.search.refine.model import _agrees, _PlantSearch, tune_in_plant
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.resume import load_run, resume
 from policygen.search.run import start
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace", "small")
-CLIMBS = "right = velocity\nleft = -0.5*position\nnone = 0"
 BUDGET: dict[str, Any] = {
     "policy": "linear",
     "refine": "model",
@@ -47,7 +45,7 @@ BUDGET: dict[str, Any] = {
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("INNER_EPISODES", 200), ("MOST_ROUNDS", 2), ("RESTARTS", 1), ("COMPARED", 4)):
+    for name, value in (("INNER_EPISODES", 200), ("MOST_ROUNDS", 2), ("COMPARED", 4)):
         monkeypatch.setattr(model, name, value)
 
 
@@ -80,22 +78,6 @@ def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
     assert refined.episodes == len(watched) == len(refined.watched) <= 2
     assert refined.plant.steps == 60 * (2 + len(watched))
     assert max(error for _, error, _ in refined.plant.errors) < 1e-3
-
-
-def test_short_episodes_are_played_until_a_round_tells_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "ROUND_STEPS", 130)
-    monkeypatch.setattr(model, "MOST_ROUNDS", 1)
-    assert tuned_in_plant(policy(SWINGS), played(PENDULUM, (1,)), plant=plant(EXACT))[1] == [50, 51, 52]
-
-
-@pytest.mark.parametrize(("predicted", "rounds"), [(1e6, 2), (-1e6, 1)])
-def test_an_episode_far_below_the_prediction_is_followed_by_another_round(
-    predicted: float, rounds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search = _PlantSearch.search
-    monkeypatch.setattr(_PlantSearch, "search", lambda *args: replace(search(*args), predicted=predicted))  # type: ignore[type-var]
-    monkeypatch.setattr(model, "_agrees", lambda *_: True)
-    assert len(tuned_in_plant(policy(SWINGS), played(PENDULUM, (1,)), plant=plant(EXACT))[1]) == rounds
 
 
 @pytest.mark.parametrize(("factors", "agrees"), [((1.0, 1.0), True), ((1.0, -1.0), False)])
@@ -185,7 +167,7 @@ def test_an_end_is_sought_where_the_reward_asks_for_it(task: str, reward: str, s
     if task == "mountaincar-continuous":
         data = replace(data, rewards=data.rewards - 1e-3)
     fitted = fit_plant(Equations(one, Plant(reward=reward, ends=one.ends)), data, np.random.default_rng(0))
-    assert _seeks_end(fitted) == sought
+    assert fitted.seeks_end == sought
 
 
 def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_and_more_when_it_came_nearer() -> None:
@@ -206,28 +188,9 @@ def test_a_policy_that_misses_the_end_it_seeks_is_not_the_last_word_even_if_the_
 ) -> None:
     monkeypatch.setattr(model, "_agrees", lambda *_: True)
     one = replace(load_task("mountaincar"), max_steps=60)
-    refined, _ = tuned_in_plant(policy(CLIMBS, one), played(one, (1, 2)))
+    refined, _ = tuned_in_plant(policy("right = velocity\nleft = -0.5*position\nnone = 0", one), played(one, (1, 2)))
     assert not any(trajectory.terminated for trajectory in refined.watched)
     assert len(refined.watched) == model.MOST_ROUNDS
-
-
-def test_where_no_return_tells_policies_apart_it_goes_where_the_plant_is_unsure() -> None:
-    """Known only near the valley: a policy that leaves it is worth more than one that stays."""
-    one = replace(load_task("mountaincar"), max_steps=60, reward="", ends="")
-    seen = played(one, (1, 2))
-    pull = "velocity + 0.001*right - 0.001*left - 0.002*(position + fixed(0.5)) + 0.001*(position + fixed(0.5))^3"
-    plain = Plant(next=(("position", "position + velocity"), ("velocity", pull)), reward="-1")
-    fitted = fit_plant(Equations(one, plain), Transitions.of(one, seen), np.random.default_rng(0))
-    inside = _PlantSearch(fitted, Trials(no_returns, range, 0), 0, flat=True)
-    policies = [
-        policy(text, one) for text in ("none = 1\nleft = 0\nright = 0", "right = velocity\nleft = -velocity\nnone = 0")
-    ]
-    stays, leaves = inside._values(play_in_plant(fitted, policies, range(4)))
-    assert leaves > 1.5 * stays
-    refined, watched = tuned_in_plant(policy(CLIMBS, replace(one, max_steps=100)), seen, 2)
-    assert len(watched) == 2  # a flat return is no reason to end
-    before, after = (np.ptp(np.concatenate([e.observations for e in some]), axis=0) for some in (seen, refined.watched))
-    assert (after > 1.2 * before).all()
 
 
 def test_episodes_that_tuning_watched_are_not_shown_as_those_of_the_policy(plant_run: Path) -> None:
