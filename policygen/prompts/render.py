@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.buffer import KEPT_EXTREMES, Episode
+from policygen.episodes.buffer import KEPT_EXTREMES, Episode, ReplayBuffer
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
@@ -97,6 +97,8 @@ _SHRINK_LAST = (
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     """Return all variables of templates, by name; `notebooks/templates.ipynb` lists them."""
+    if not config.episodes_shown:
+        context = replace(context, buffer=ReplayBuffer())
     task, incumbent = context.task, context.incumbent
     grid = incumbent.grid if isinstance(incumbent, TablePolicy) else task.grid
     if context.kind == "linear":
@@ -145,6 +147,10 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         visits = counts[0].sum(axis=1)
         shown = count_visits(context.buffer, reader, best.number)[1] if best is not None else counts
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
+    shown_best, plant = best_view(best, context.reported_score), plant_view(context)
+    if not config.episodes_shown:
+        shown_best = {**shown_best, "played": (), "terms": []} if shown_best is not None else None
+        plant = {**plant, "worst": None} if plant is not None else None
     random: View | None = None
     if context.attempts and context.attempts[0].number == 0:
         score = context.attempts[0].score
@@ -159,7 +165,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "features": [name for name, _ in incumbent.lets] if incumbent is not None else [],
         "number": context.number,
         "iterations": config.iterations,
-        "best": best_view(best, context.reported_score),
+        "best": shown_best,
+        "episodes_shown": config.episodes_shown,
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e) if mean is None else with_losses(viewed(e), e.trajectory, mean) for e in worst],
         "account": context.buffer.cached(
@@ -175,7 +182,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "objectives": objective_views(context) if config.shape else [],
         "tuning": context.tuning,
         "steps": steps_played(context.attempts),
-        "plant": plant_view(context),
+        "plant": plant,
         "functions": list(FUNCTION_NAMES),
         "most_features": most_features(task),
         "attempts": attempt_views(context, visits),

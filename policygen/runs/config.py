@@ -163,6 +163,9 @@ class PromptSettings(_Settings):
     """The settings of prompts and replies."""
 
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
+    episodes_shown: bool = Field(
+        True, description="whether prompts show episodes, and what is counted over their steps"
+    )
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
     template: str | None = Field(
         None,

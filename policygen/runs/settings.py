@@ -23,6 +23,7 @@ class Settings(TypedDict, total=False):
     repairs: int | None
     conversation: Literal["fresh", "continued"] | None
     template: str | None
+    episodes_shown: bool | None
     start: str | Path | Policy | None
     refine: str | None
     shape: bool | None

@@ -34,7 +34,7 @@ from policygen.tasks.task import KIND_WORDS, Task
 # Settings that the name of a group states if they are not the default.
 _ALWAYS_NAMED = {
     *("template", "refine", "shape", "memory", "ablate", "grid"),
-    *("conversation", "start"),
+    *("conversation", "start", "episodes_shown"),
 }
 # Settings that are not listed among the settings in the name: task, provider and kind of policy are stated elsewhere,
 # and runs with other seeds belong to the same group.
