@@ -59,9 +59,7 @@ class Plant:
     # and the parts of the action (a label of a choice is 1 if chosen). States without a line do not change.
     next: Texts = ()
     reward: str = ""  # of a step; it may read the same names, `next(NAME)` for a value after the step, and `ends`
-    ends: str = (
-        ""  # a condition on quantities after a step; where it holds, the episode ends. Empty: the plant ends none
-    )
+    ends: str = ""  # a condition on quantities after a step; where it holds, the episode ends. Empty: no step ends one
     # For some observations or hidden states the distribution of their start, `normal(MEAN, DEVIATION)` or
     # `uniform(LOW, HIGH)`; the others start as in the episodes that were seen.
     starts: Texts = ()
@@ -91,23 +89,18 @@ class Plant:
 def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
     """Return the definitions that the lines read, each after those that it reads; `Equations` refuses circles."""
     ordered: dict[str, str] = {}
-    visited: set[str] = set()
+    visited, waiting = set[str](), list(lines)
 
     def visit(text: str) -> None:
-        # Quantities that are read only by `prev` come last: they may be defined after lines that read them.
+        waiting.extend(_PREVIOUS.findall(text))  # comes last: it may be defined after lines that read its last value
         for name in dict.fromkeys(_NAME.findall(_PREVIOUS.sub("", text))):
             if name in lets and name not in visited:
                 visited.add(name)
                 visit(lets[name])
                 ordered[name] = lets[name]
 
-    for line in lines:
-        visit(line)
-    read = -1
-    while len(ordered) > read:
-        read = len(ordered)
-        for text in [*lines, *ordered.values()]:
-            visit(" ".join(_PREVIOUS.findall(text)))
+    for text in waiting:  # which grows
+        visit(text)
     return tuple(ordered.items())
 
 
