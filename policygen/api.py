@@ -46,7 +46,7 @@ from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted
 
 if TYPE_CHECKING:
-    from policygen.extensions.compare.reports import Report
+    from policygen.extensions.compare.comparison import Comparison
     from policygen.extensions.film import Which
 
 _MOST_LINES = 24  # of a policy that is printed with its result
@@ -335,7 +335,7 @@ def compare(
     episodes: int | None = None,
     seed: int | None = None,
     trust: bool = False,
-) -> Report:
+) -> Comparison:
     """Compare runs, sweeps and other programs' runs, or policies and agents: `print(compare(...).sentence)`.
 
     Args:
@@ -351,12 +351,12 @@ def compare(
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
+    from policygen.extensions.compare.comparison import Comparison
     from policygen.extensions.compare.contenders import read_or_play
-    from policygen.extensions.compare.tables import report_of
 
     named = [str(source) for source in sources]
     found = read_or_play(named, by=by, suite=suite, task=task, episodes=episodes, seed=seed, trust=trust)
-    return report_of(found)
+    return Comparison(found)
 
 
 def simplify(

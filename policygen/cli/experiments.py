@@ -137,12 +137,9 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     "outputs",
     type=opt.PATH,
     multiple=True,
-    help="A .md, .csv, .tex, .html, .json, .png, .pdf or .svg.",
+    help="A .md, .tex, .csv, .png, .pdf or .svg; a .csv has NAME-runs.csv beside it, with a row for each run.",
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
-@click.option(
-    "--columns", type=click.Choice(["1", "2"]), default="2", help="Width of the figure, in columns of a paper."
-)
 @click.option(
     "--x",
     type=click.Choice(["episodes", "env_steps", "calls", "seconds", "usd"]),
@@ -162,26 +159,26 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     With a policy or another agent among the sources, or with --task, all are played on the same episodes, runs with
     their best policies.
     """
-    from policygen.extensions.compare import tables
+    from policygen.extensions.compare.comparison import FORMATS, Comparison
     from policygen.extensions.compare.contenders import read_or_play
     from policygen.extensions.compare.figure import comparison_figure
-    from policygen.extensions.compare.reports import as_markdown
     from policygen.extensions.plots import style
 
     for output in outputs:
-        style.check_suffix(output, (*tables.FORMATS, *style.FORMATS))
+        style.check_suffix(output, (*FORMATS, *style.FORMATS))
     asked = {name: options[name] for name in ("suite", "task", "episodes", "seed", "trust")}
-    compared = read_or_play(sources, by=by, **asked)
+    comparison = Comparison(read_or_play(sources, by=by, **asked))
+    written: list[Path] = []
     for output in outputs:
         if output.suffix.lower().removeprefix(".") in style.FORMATS:
-            style.save(comparison_figure(compared, columns=int(options["columns"]), x=options["x"]), output)
+            written.append(style.save(comparison_figure(comparison, x=options["x"]), output))
         else:
-            tables.write_report(compared, output)
-    report = tables.report_of(compared, costs=not outputs)
-    say(as_markdown(report).rsplit("\n\n", 1)[0])
-    for output in outputs:
-        say(output)
-    say(f"\n{report.sentence}")
+            written += comparison.write(output)
+    table, _, sentence = str(comparison).rstrip().rpartition("\n\n")
+    say(table)
+    for path in written:
+        say(path)
+    say(f"\n{sentence}")
 
 
 @click.command()

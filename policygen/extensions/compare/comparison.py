@@ -1,265 +1,441 @@
-"""The statistics of a comparison: a row for each task and contender, and the difference of every pair."""
+"""A comparison: a table with a row for each task and contender, and a sentence that says which is better, and how sure.
+
+Requirements come first: a contender that violates hard ones more often than allowed is behind one that violates them
+less. All scores are compared by their means, over shared seeds where there are some.
+"""
+
+# Imports inside functions: pandas and scipy.stats are slow to load.
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.extensions.compare.contenders import ComparedScores
-from policygen.extensions.compare.statistics import (
-    fewest_pairs,
-    holm,
-    mean_of_means,
-    more_runs_needed,
-    p_against_mean,
-    probability_of_improvement,
-    seeds_needed,
-    shuffle_p,
-    sign_flip_p,
-    stratified_interval,
-)
-from policygen.extensions.plots.statistics import Interval, interval_over_seeds
+from policygen.episodes.requirements import Violations
+from policygen.extensions.compare.contenders import Compared
+from policygen.extensions.compare.results import COSTS, Result
+from policygen.extensions.plots.statistics import RESAMPLES, Interval, interval_over_seeds
 from policygen.extensions.plots.style import Numbers
+from policygen.files import write_named
 
-SIGNIFICANCE = 0.05  # a difference is settled if its corrected p-value is at most this
-ALL_TASKS = "all tasks"
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("md", "tex", "csv")
+SIGNIFICANCE = 0.05  # a difference is sure if its corrected p-value is at most this
+FLIPS = 20_000  # permutations of a test; if there are fewer, as for 14 pairs, all are tried
 PUBLISHED_DIGITS = 0.005  # half a unit of the last digit in published tables
-PublishedRank = Literal["above", "highest", "level", "lower"]
+_RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a text that begins so for a formula
 
 
 @dataclass(frozen=True, slots=True)
-class ComparisonRow:
-    """The scores and costs of a contender on a task, as means over its runs.
+class Difference:
+    """The difference of means between two contenders on a task.
 
     Attributes:
-        std: standard deviation of the scores; 0 for one run.
-        mean_interval: 95% bootstrap interval of the mean score; None for one run.
-        calls, tokens, usd, seconds: costs of a run; None if one is unknown or not counted.
-        episodes: number of episodes played before the final score (see `runs.records.Summary`), or None as above.
-        exact: whether all scores are exact, without sampling error.
-    """
-
-    task: str
-    contender: str
-    runs: int
-    mean: float
-    std: float
-    mean_interval: Interval | None
-    calls: float | None
-    tokens: float | None
-    usd: float | None
-    episodes: float | None
-    seconds: float | None
-    exact: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The difference between two contenders, on one task or on all their common tasks (with `normalised_scores`).
-
-    Attributes:
-        tasks: number of tasks.
-        gain: mean of `second` minus mean of `first`, over shared seeds if every task has some.
+        gain: mean of `second` minus mean of `first`, over shared seeds if there are some.
         interval: 95% bootstrap interval of the gain; None for single runs.
-        better: the probability that a run of `second` is better than one of `first`; a tie counts half.
-        p, corrected: p-value of a permutation test, and the same corrected by Holm's method for the number of tests.
-        seeds: number of shared seeds per task; 0 if runs are not paired.
-        runs: number of runs of `first` and of `second`.
-        spread: standard deviation of the difference over seeds.
-        differing: share of the shared seeds at which the two scores differ.
-        more: estimate of the further seeds that settle the difference: 0 if settled, None if unknown or impossible.
-        fewest: smallest number of seeds at which the corrected test can be significant; 0 if settled.
-        unit: as in `ComparedScores`; if it is `episode`, seeds and runs are episodes.
+        p: p-value of a permutation test, corrected by Holm's method for the number of tests of the comparison.
+        seeds: number of shared seeds; 0 if runs are not paired.
     """
 
     task: str
     first: str
     second: str
-    tasks: int
     gain: float
     interval: Interval | None
-    better: float
     p: float
-    corrected: float
     seeds: int
-    runs: tuple[int, int]
-    spread: float
-    differing: float
-    more: int | None = None
-    fewest: int = 0
-    unit: Literal["seed", "episode"] = "seed"
+
+    @property
+    def swapped(self) -> Difference:
+        """The same difference with `first` and `second` exchanged."""
+        low, high = self.interval or (0.0, 0.0)
+        interval = (-high, -low) if self.interval is not None else None
+        return Difference(self.task, self.second, self.first, -self.gain or 0.0, interval, self.p, self.seeds)
 
 
-def rows_of(compared: ComparedScores) -> list[ComparisonRow]:
-    """Return a row for each task and contender that has a score."""
-    rows = []
-    for task, contender in itertools.product(compared.tasks, compared.contenders):
-        if runs := compared.of(task, contender):
-            scores = compared.scores(task, contender)
-            std = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
-            costs = [(run.llm_calls, run.tokens, run.usd, run.total("episodes"), run.seconds) for run in runs]
-            calls, tokens, usd, episodes, seconds = map(_mean_if_known, zip(*costs, strict=True))
-            mean, interval, exact = float(scores.mean()), interval_over_seeds(scores), all(run.exact for run in runs)
-            means = (mean, std, interval, calls, tokens, usd, episodes, seconds)
-            rows.append(ComparisonRow(task, contender, len(runs), *means, exact))
-    return rows
+class Comparison:
+    """A comparison of contenders; `print(comparison.sentence)`, or `str` for the table, the notes and the sentence."""
+
+    def __init__(self, compared: Compared) -> None:
+        self.compared = compared
+        self.notes = compared.notes
+        self._results: dict[tuple[str, str], list[Result]] = {}
+        for result in sorted(compared.results, key=lambda one: -1 if one.seed is None else one.seed):
+            self._results.setdefault((result.task, result.contender), []).append(result)
+        self.tasks = list(dict.fromkeys(result.task for result in compared.results))
+        self.contenders = list(dict.fromkeys(result.contender for result in compared.results))
+
+    def of(self, task: str, contender: str) -> list[Result]:
+        """Return the results of a contender on a task, in the order of their seeds."""
+        return self._results.get((task, contender), [])
+
+    def scores(self, task: str, contender: str) -> Numbers:
+        """Return the scores of these results, shape (results,)."""
+        return np.array([result.score for result in self.of(task, contender)])
+
+    def violations(self, task: str, contender: str) -> tuple[float, str]:
+        """Return by how much a contender violates hard requirements more often than allowed, and words on all of them.
+
+        The words are `met` if none is violated, and empty if there is none.
+        """
+        found: dict[str, list[Violations]] = {}
+        for one in (one for result in self.of(task, contender) for one in result.violations):
+            found.setdefault(one.name, []).append(one)
+        excess, words = 0.0, []
+        for name, own in found.items():
+            share = sum(one.violated for one in own) / max(1, sum(one.episodes for one in own))
+            above = max(0.0, share - own[0].allowed) if own[0].hard else 0.0
+            excess += above
+            limit = f", {100 * own[0].allowed:.3g}% allowed" if above else ""
+            words += [f"{name} violated in {100 * share:.3g}% of episodes{limit}"] if share else []
+        return excess, "; ".join(words) if words else "met" * bool(found)
+
+    def excess(self, task: str, contender: str) -> float:
+        """Return the first value of `violations`: 0 if a contender meets the hard requirements."""
+        return self.violations(task, contender)[0]
+
+    def leader(self, task: str) -> str:
+        """Return the best contender of a task: that which meets requirements best, then that with the highest mean."""
+        present = [name for name in self.contenders if self.of(task, name)]
+        return max(present, key=lambda name: (-self.excess(task, name), self.scores(task, name).mean()))
+
+    @cached_property
+    def differences(self) -> list[Difference]:
+        """The difference of every two contenders on each of their common tasks, from the leader to the other."""
+        found = []
+        for first, second in itertools.combinations(self.contenders, 2):
+            common = [task for task in self.tasks if self.of(task, first) and self.of(task, second)]
+            found += [_difference(task, self.of(task, first), self.of(task, second)) for task in common]
+        p_values = holm([one.p for one in found])
+        corrected = [
+            Difference(one.task, one.first, one.second, one.gain, one.interval, p, one.seeds)
+            for one, p in zip(found, p_values, strict=True)
+        ]
+        return [one.swapped if self.leader(one.task) == one.second else one for one in corrected]
+
+    def behind(self, task: str) -> list[Difference]:
+        """Return the difference from the leader of a task to each other contender."""
+        return [one for one in self.differences if (one.task, one.first) == (task, self.leader(task))]
+
+    def published(self, task: str) -> dict[str, tuple[float, float | None, int | None]]:
+        """Return the published mean, standard deviation and number of runs of a task by column."""
+        columns = [column for column in self.compared.published if task in column.scores]
+        return {column.name: (*column.scores[task], column.runs) for column in columns}
+
+    @cached_property
+    def against_published(self) -> dict[str, float]:
+        """The p-value, by task, of the leader's mean being unlike each published one, corrected for the tasks."""
+        tasks = [task for task in self.tasks if self.published(task)]
+        own = {task: self.scores(task, self.leader(task)) for task in tasks}
+        p_values = [max(p_against_mean(own[task], *one) for one in self.published(task).values()) for task in tasks]
+        return dict(zip(tasks, holm(p_values), strict=True))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row for each task and contender, published ones included; unknown values are missing.
+
+        Its columns are `task`, `contender`, `runs`, `mean`, `std`, `low`, `high` (95% interval of the mean over runs),
+        `difference`, `difference_low`, `difference_high` (to the leader of the task, whose own are missing), `p`,
+        `requirements`, and the costs of a run.
+        """
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = []
+        for task in self.tasks:
+            behind = {one.second: one for one in self.behind(task)}
+            for name in (name for name in self.contenders if self.of(task, name)):
+                results, scores = self.of(task, name), self.scores(task, name)
+                low, high = interval_over_seeds(scores) or (None, None)
+                row = {"task": task, "contender": name, "runs": len(scores), "mean": scores.mean()}
+                row |= {"std": scores.std(ddof=1) if len(scores) > 1 else None, "low": low, "high": high}
+                if name in behind:
+                    one = behind[name]
+                    row |= dict(zip(("difference_low", "difference_high"), one.interval or (None, None), strict=True))
+                    row |= {"difference": one.gain, "p": one.p}
+                row["requirements"] = self.violations(task, name)[1]
+                for cost in COSTS:
+                    known = [result.costs[cost] for result in results if cost in result.costs]
+                    row[cost] = np.mean(known) if len(known) == len(results) else None
+                rows.append(row)
+            best = max((mean for mean, *_ in self.published(task).values()), default=None)
+            for name, (mean, std, runs) in self.published(task).items():
+                row = {"task": task, "contender": name, "runs": runs, "mean": mean, "std": std}
+                row["difference"] = mean - self.scores(task, self.leader(task)).mean()
+                rows.append(row | ({"p": self.against_published[task]} if mean == best else {}))
+        columns = ["task", "contender", "runs", "mean", "std", "low", "high"]
+        columns += ["difference", "difference_low", "difference_high", "p", "requirements", *COSTS]
+        return pd.DataFrame(rows, columns=columns).astype({"runs": "Int64"})
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each result: `task`, `contender`, `seed`, `score`, `exact`, `requirements`, and its costs."""
+        import pandas as pd
+
+        rows = []
+        for one in self.compared.results:
+            row = {
+                "task": one.task,
+                "contender": one.contender,
+                "seed": one.seed,
+                "score": one.score,
+                "exact": one.exact,
+            }
+            words = "; ".join(f"{v.name} {v.violated} of {v.episodes}" for v in one.violations)
+            rows.append({**row, "requirements": words, **dict.fromkeys(COSTS), **one.costs})
+        return pd.DataFrame(rows).astype({"seed": "Int64"})
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def sentence(self) -> str:
+        """A sentence that says which contender is better, and how sure that is; another one on published scores."""
+        words = self._on(self.tasks[0]) if len(self.tasks) == 1 else self._on_all()
+        return " ".join(filter(None, (words, self._over_published() if self.against_published else "")))
+
+    def _on(self, task: str) -> str:
+        leader, unit = self.leader(task), self.compared.unit
+        scores = self.scores(task, leader)
+        if self.excess(task, leader):
+            each = (f"{one}: {self.violations(task, one)[1]}" for one in self.contenders if self.of(task, one))
+            return f"No contender meets the hard requirements on {task} ({'; '.join(each)})."
+        if not (behind := self.behind(task)):
+            score = f"{number(scores.mean())}{in_brackets(interval_over_seeds(scores))}"
+            return f"{leader} scores {score} on {task}; {len(scores)} {unit}{'s' * (len(scores) > 1)}."
+        parts: dict[str, list[str]] = {}
+        for one in behind:
+            basis = f"{one.seeds} {unit}s" if one.seeds else "not paired"
+            ahead = f"{one.second} by {number(-one.gain)}{in_brackets(one.swapped.interval)} (p = {_p(one.p)}, {basis})"
+            if self.excess(task, one.second):
+                words, how = (
+                    f"{one.second}, which violates requirements ({self.violations(task, one.second)[1]})",
+                    "better than",
+                )
+            elif one.gain == 0 and one.interval in (None, (0.0, 0.0)):
+                words, how = f"{one.second} ({basis})", "level with"
+            else:
+                words, how = ahead, "better than" if one.p <= SIGNIFICANCE else "not surely better than"
+            parts.setdefault(how, []).append(words)
+        return f"On {task} {leader} is {', and '.join(f'{how} ' + ' and '.join(own) for how, own in parts.items())}."
+
+    def _on_all(self) -> str:
+        counted: dict[str, list[str]] = {}
+        for task in self.tasks:
+            leader, behind = self.leader(task), self.behind(task)
+            if self.excess(task, leader):
+                words = "none meets the hard requirements"
+            elif all(self.excess(task, one.second) or one.p <= SIGNIFICANCE for one in behind):
+                words = f"{leader} is better than {'all others' if len(self.contenders) > 2 else 'the other'}"
+            else:
+                level = all(one.gain == 0 for one in behind)
+                words = "all are level" if level else f"{leader} is ahead, but not surely,"
+            counted.setdefault(words, []).extend([task] * bool(behind or self.excess(task, leader)))
+        parts = [f"{words} on {len(tasks)} ({', '.join(tasks)})" for words, tasks in counted.items() if tasks]
+        alone = f"{len(self.tasks)} tasks of one contender each; add another one to compare it with."
+        return f"Of {len(self.tasks)} tasks, {'; '.join(parts)}." if parts else alone
+
+    def _over_published(self) -> str:
+        """Return a sentence on the tasks where the leader is above, level with or below the published means."""
+        counted: dict[str, list[str]] = {}
+        for task, p in self.against_published.items():
+            gain = self.scores(task, self.leader(task)).mean() - max(mean for mean, *_ in self.published(task).values())
+            words = "surely above all" if p <= SIGNIFICANCE else "above all, but not surely,"
+            words = "below the best" if gain < 0 else words
+            words = "level with the best" if abs(gain) < PUBLISHED_DIGITS else words
+            words = "against a hard requirement" if self.excess(task, self.leader(task)) else words
+            counted.setdefault(words, []).append(task)
+        leaders = {self.leader(task) for task in self.against_published}
+        who = leaders.pop() if len(leaders) == 1 else "the best contender here"
+        parts = [f"{words} on {len(tasks)} ({', '.join(tasks)})" for words, tasks in counted.items()]
+        return f"Beside the published scores {who} is {'; '.join(parts)}."
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def shown(self) -> pd.DataFrame:
+        """Return the table as texts, without columns that are empty."""
+        frame = self.table.astype(object).where(self.table.notna(), None)
+        texts = frame[["task", "contender", "runs"]].map(lambda cell: "" if cell is None else str(cell))
+        rows = frame.to_dict("records")
+        texts["mean"] = [
+            number(row["mean"]) + (f" ± {number(row['std'])}" if row["std"] is not None else "") for row in rows
+        ]
+        texts["95% interval"] = [_interval(row["low"], row["high"]) for row in rows]
+        gains = [("" if row["difference"] is None else number(row["difference"])) for row in rows]
+        limits = [_interval(row["difference_low"], row["difference_high"]) for row in rows]
+        texts["beside the best"] = [f"{gain} {limit}".strip() for gain, limit in zip(gains, limits, strict=True)]
+        texts["p"] = ["" if row["p"] is None else _p(row["p"]) for row in rows]
+        texts["requirements"] = [row["requirements"] or "" for row in rows]
+        for cost in COSTS:
+            digits = {"usd": 4, "seconds": 1}.get(cost, 0)
+            texts[cost] = ["" if row[cost] is None else f"{row[cost]:,.{digits}f}" for row in rows]
+        return texts.loc[:, (texts != "").any()]
+
+    def all_notes(self) -> list[str]:
+        """Return the notes, with those on methods and sources."""
+        notes = ["mean ± standard deviation over runs; 95% bootstrap interval of the mean"]
+        if self.differences:
+            shared = f"difference of means from the best contender of the task, over shared {self.compared.unit}s"
+            notes.append(f"beside the best: {shared} if there are some; p: permutation test, Holm-corrected")
+        used = [column for column in self.compared.published if any(task in column.scores for task in self.tasks)]
+        if used:
+            notes.append("p of the best published score: that the best contender is unlike every published mean")
+        return [*notes, *self.notes, *(f"{column.name}: {column.source}" for column in used)]
+
+    def __str__(self) -> str:
+        frame = self.shown().map(_markdown).rename(columns=_markdown)
+        rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.values.tolist()]
+        table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        notes = "".join(f"- {_markdown(note)}\n" for note in self.all_notes())
+        return f"{table}\n{notes}\n{_markdown(self.sentence)}\n"
+
+    def as_latex(self) -> str:
+        """Return the table as LaTeX for booktabs, with the sentence and the notes as comments."""
+        frame = self.shown().map(lambda text: " ".join(text.split()))
+        text = frame.to_latex(index=False, escape=True)
+        # At the start of a row, LaTeX would read `[` or `*` as an argument of the `\\\\` before.
+        lines = [f"{{}}{line}" if line.startswith(("[", "*")) else line for line in text.splitlines()]
+        notes = [f"% {' '.join(note.split())}" for note in (self.sentence, *self.all_notes())]
+        return "\n".join(["% needs \\usepackage{booktabs}", *notes, *lines, ""])
+
+    def write(self, path: Path) -> list[Path]:
+        """Write the comparison as one of `FORMATS`, by the suffix; return the paths of the files.
+
+        Beside a .csv, NAME-runs.csv has a row for each run. Raises LogbookError if a file cannot be written.
+        """
+        kind = path.suffix.lower().removeprefix(".")
+        if kind != "csv":
+            write_named(path, str(self) if kind == "md" else self.as_latex())
+            return [path]
+        runs = path.with_name(f"{path.stem}-runs.csv")
+        for place, frame in ((path, self.table), (runs, self.runs)):
+            safe = frame.map(lambda cell: f"'{cell}" if isinstance(cell, str) and cell.startswith(_RISKY) else cell)
+            write_named(place, safe.to_csv(index=False, lineterminator="\n"))
+        return [path, runs]
 
 
-def _mean_if_known(amounts: Sequence[float | None]) -> float | None:
-    """Return the mean of the amounts; None if one of them is unknown."""
-    known = [amount for amount in amounts if amount is not None]
-    return float(np.mean(known)) if len(known) == len(amounts) else None
+# --- statistics ------------------------------------------------------------------------------------------------------
 
 
-def normalised_scores(compared: ComparedScores, task: str, contender: str) -> Numbers:
-    """Return the normalised scores of a contender on a task, shape (runs,).
-
-    0 is the mean of random actions, 100 the best known score or the score that counts as solved. If one of the two is
-    unknown, the lowest or the highest score in the comparison takes its place.
-    """
-    runs = [result for result in compared.results if result.task == task]
-    scores = [*(run.score for run in runs if run.score is not None), *compared.published_means(task)]
-    random = [run.random for run in runs if run.random is not None]
-    target = next((run.target for run in runs if run.target is not None), None)
-    zero = float(np.mean(random)) if random else min(scores, default=0.0)
-    hundred = target if target is not None and target > zero else max(scores, default=1.0)
-    span = hundred - zero if hundred > zero else 1.0
-    normalised: Numbers = 100.0 * (compared.scores(task, contender) - zero) / span
-    return normalised
-
-
-def pairs_of(compared: ComparedScores) -> list[Pair]:
-    """Compare every two contenders on each of their common tasks, and on all of them together."""
-    single: list[Pair] = []
-    together: list[Pair] = []
-    for first, second in itertools.combinations(compared.contenders, 2):
-        common = [task for task in compared.tasks if compared.of(task, first) and compared.of(task, second)]
-        single += [_pair(compared, [task], first, second) for task in common]
-        if len(common) > 1:
-            together.append(_pair(compared, common, first, second))
-    return [*_corrected(single), *_corrected(together)]
-
-
-def _corrected(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs with the fields that depend on the number of tests: `corrected`, `more` and `fewest`."""
-    corrected = holm([pair.p for pair in pairs])
-    # Holm's method counts only differences that are not settled: of k, the smallest p must be at most SIGNIFICANCE / k.
-    wanted = SIGNIFICANCE / max(1, sum(p > SIGNIFICANCE for p in corrected))
-    found = []
-    for pair, p in zip(pairs, corrected, strict=True):
-        more, fewest = (0, 0) if p <= SIGNIFICANCE else _further_seeds(pair, wanted)
-        found.append(replace(pair, corrected=p, more=more, fewest=fewest))
-    return found
-
-
-def _further_seeds(pair: Pair, level: float) -> tuple[int | None, int]:
-    """Return `more` and `fewest` of a pair that is not settled, for a test that must reach the p-value `level`."""
-    have = pair.seeds or min(pair.runs)
-    if pair.seeds:
-        pairs = fewest_pairs(level)
-        fewest = math.ceil(pairs / pair.tasks)
-        lacking = math.ceil(round(pairs / (pair.tasks * pair.differing), 9)) - have if pair.differing else 0
+def _difference(task: str, ones: Sequence[Result], others: Sequence[Result]) -> Difference:
+    """Return the difference between two contenders on a task, with a p-value that is not corrected."""
+    first, second = (_by_seed(own) for own in (ones, others))
+    if shared := sorted(first.keys() & second.keys()):
+        gains = np.array([second[seed] - first[seed] for seed in shared])
+        samples, p = [gains], sign_flip_p(gains)
     else:
-        fewest = 1 + more_runs_needed(level, 1, 1, pair.tasks)
-        lacking = more_runs_needed(level, *pair.runs, pair.tasks)
-    needed = seeds_needed(pair.gain, pair.spread, level) if min(pair.runs) > 1 else None
-    return max(1, needed - have, lacking) if needed is not None else None, fewest
+        mine, theirs = (np.array([result.score for result in own]) for own in (ones, others))
+        samples, p = [-mine, theirs], shuffle_p(theirs, mine)
+    gain = float(sum(sample.mean() for sample in samples))
+    names = ones[0].contender, others[0].contender
+    return Difference(task, *names, gain, _interval_of_sum(samples), p, len(shared))
 
 
-def _pair(compared: ComparedScores, tasks: Sequence[str], first: str, second: str) -> Pair:
-    """Compare two contenders: on one task by its scores, on several by normalised scores."""
-    scores_of = compared.scores if len(tasks) == 1 else partial(normalised_scores, compared)
-    ones, others = ([scores_of(task, name) for task in tasks] for name in (first, second))
-    counts = (min(len(one) for one in ones), min(len(other) for other in others))
-    sides = [
-        (_by_seed(compared, task, first, one), _by_seed(compared, task, second, other))
-        for task, one, other in zip(tasks, ones, others, strict=True)
-    ]
-    if all(mine.keys() & theirs.keys() for mine, theirs in sides):
-        gains = [np.array([theirs[s] - mine[s] for s in sorted(mine.keys() & theirs.keys())]) for mine, theirs in sides]
-        gain = float(mean_of_means(gains))
-        interval = stratified_interval(gains, mean_of_means)
-        p = sign_flip_p(gains)
-        seeds = min(len(one) for one in gains)
-        spread, differing = _spread(gains), float(np.mean(np.concatenate(gains) != 0))
-    else:
-        half, seeds = len(tasks), 0
-        gain = float(np.mean([other.mean() - one.mean() for one, other in zip(ones, others, strict=True)]))
-        interval = stratified_interval(
-            [*ones, *others], lambda samples: mean_of_means(samples[half:]) - mean_of_means(samples[:half])
-        )
-        p = shuffle_p(others, ones)
-        spread, differing = float(np.hypot(_spread(ones), _spread(others))), 1.0
-    name = tasks[0] if len(tasks) == 1 else ALL_TASKS
-    better = probability_of_improvement(others, ones)
-    estimated = (len(tasks), gain, interval, better, p, p)
-    return Pair(name, first, second, *estimated, seeds, counts, spread, differing, unit=compared.unit)
-
-
-def _by_seed(compared: ComparedScores, task: str, contender: str, scores: Numbers) -> dict[int, float]:
-    """Return the mean score of each seed; `scores` has one for each of the contender's runs."""
+def _by_seed(results: Sequence[Result]) -> dict[int, float]:
+    """Return the mean score of each seed."""
     found: dict[int, list[float]] = {}
-    for run, score in zip(compared.of(task, contender), scores.tolist(), strict=True):
-        if run.seed is not None:
-            found.setdefault(run.seed, []).append(score)
+    for result in results:
+        if result.seed is not None:
+            found.setdefault(result.seed, []).append(result.score)
     return {seed: float(np.mean(own)) for seed, own in found.items()}
 
 
-def _spread(strata: Sequence[Numbers]) -> float:
-    """Return the standard deviation over seeds of the mean over tasks, as if each task had seeds of its own."""
-    variances = [float(np.var(values, ddof=1)) if len(values) > 1 else 0.0 for values in strata]
-    return float(np.sqrt(sum(variances))) / len(strata)
+def _interval_of_sum(samples: Sequence[Numbers]) -> Interval | None:
+    """Return the 95% percentile bootstrap interval of a sum of means; None if no sample has two values."""
+    if all(len(values) < 2 for values in samples):
+        return None
+    rng = np.random.default_rng(0)
+    resampled = (values[rng.integers(len(values), size=(RESAMPLES, len(values)))] for values in samples)
+    low, high = np.percentile(sum(values.mean(axis=-1) for values in resampled), [2.5, 97.5])
+    return float(low), float(high)
 
 
-def means_over_tasks(compared: ComparedScores) -> dict[str, tuple[float, Interval | None]]:
-    """Return the mean normalised score over all tasks, and its interval, of each contender that has runs of all."""
-    found = {}
-    for contender in compared.contenders:
-        strata = [normalised_scores(compared, task, contender) for task in compared.tasks]
-        if all(map(len, strata)):
-            found[contender] = (float(mean_of_means(strata)), stratified_interval(strata, mean_of_means))
-    return found
+def sign_flip_p(differences: Numbers) -> float:
+    """Return the two-sided p-value of a permutation test that flips the signs of paired differences.
 
-
-def standings(compared: ComparedScores, contender: str) -> dict[str, PublishedRank]:
-    """Compare the mean of a contender with the published means, by task.
-
-    `above`: it is higher than each, significantly after a correction for the number of tasks (see `p_against_mean`).
-    `highest`: it is higher, but not significantly. `level`: it equals the best published mean to the printed digits.
-    `lower`: it is lower than the best.
+    Up to 14 pairs all signs are tried, for more pairs 20,000 random ones (`scipy.stats.permutation_test`).
     """
-    gains: dict[str, float] = {}
-    p_values = []
-    for task in compared.tasks:
-        published, scores = compared.published_means(task), compared.scores(task, contender)
-        if published and len(scores):
-            gains[task] = float(scores.mean()) - max(published)
-            columns = [(*column.scores[task], column.runs) for column in compared.published if task in column.scores]
-            p_values.append(max(p_against_mean(scores, *one) for one in columns))
-    found: dict[str, PublishedRank] = {}
-    for (task, gain), corrected in zip(gains.items(), holm(p_values), strict=True):
-        if abs(gain) < PUBLISHED_DIGITS:
-            found[task] = "level"
-        else:
-            found[task] = "lower" if gain < 0 else "above" if corrected <= SIGNIFICANCE else "highest"
-    return found
+    from scipy.stats import permutation_test
+
+    if len(differences) < 2:
+        return 1.0
+    rng, scaled = np.random.default_rng(0), differences / len(differences)
+    test = permutation_test((scaled,), np.sum, permutation_type="samples", n_resamples=FLIPS, random_state=rng)
+    return float(test.pvalue)
 
 
-def significantly_highest(compared: ComparedScores, pairs: Sequence[Pair], task: str) -> str | None:
-    """Return the contender that is significantly above all others and all published columns on a task; None if none."""
-    present = [name for name in compared.contenders if compared.of(task, name)]
-    sure = [pair for pair in pairs if pair.task == task and pair.corrected <= SIGNIFICANCE]
-    wins = Counter(pair.second if pair.gain > 0 else pair.first for pair in sure)
-    for name in present:
-        if wins[name] == len(present) - 1:
-            standing = standings(compared, name).get(task)
-            if standing == "above" or (standing is None and len(present) > 1):
-                return name
-    return None
+def shuffle_p(ours: Numbers, theirs: Numbers) -> float:
+    """Return the two-sided p-value of a permutation test of the means of unpaired runs: 20,000 random shuffles."""
+    rng = np.random.default_rng(0)
+    orders = rng.permuted(np.tile(np.concatenate([ours, theirs]), (FLIPS, 1)), axis=1)
+    shuffled = orders[:, : len(ours)].mean(axis=1) - orders[:, len(ours) :].mean(axis=1)
+    extreme = np.count_nonzero(np.abs(shuffled) >= abs(ours.mean() - theirs.mean()) * (1 - 1e-12))
+    return float((extreme + 1) / (FLIPS + 1))
+
+
+def p_against_mean(scores: Numbers, mean: float, std: float | None, runs: int | None) -> float:
+    """Return the two-sided p-value of the difference between runs and a published mean; 1.0 for a single run.
+
+    If standard deviation and number of runs are published, this is Welch's t-test, else Student's test against an exact
+    mean. Student's test is impossible if all runs have the same score: then a sign test gives 2/2^n, or 1 if that score
+    is the mean.
+    """
+    from scipy.stats import ttest_1samp, ttest_ind_from_stats
+
+    n = len(scores)
+    if n < 2:
+        return 1.0
+    alike = float(np.ptp(scores)) <= 1e-9 * max(1.0, abs(mean))
+    if std and runs and runs > 1:
+        spread = 0.0 if alike else float(np.std(scores, ddof=1))
+        return float(ttest_ind_from_stats(float(scores.mean()), spread, n, mean, std, runs, equal_var=False).pvalue)
+    if alike:
+        return 1.0 if math.isclose(scores[0], mean, rel_tol=1e-9, abs_tol=1e-9) else 2.0 / 2**n
+    return float(ttest_1samp(scores, mean).pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values corrected for multiple tests (Holm 1979)."""
+    order = np.argsort(p_values, kind="stable")
+    corrected = np.empty(len(p_values))
+    left = np.arange(len(p_values), 0, -1)
+    corrected[order] = np.maximum.accumulate(np.minimum(1.0, left * np.asarray(p_values)[order]))
+    return corrected.tolist()
+
+
+# --- numbers as texts ------------------------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """Format a score: three decimals below 10, fewer above, none from 1,000 on; thousands are separated."""
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
+    text = f"{value:,.{digits}f}"
+    return text[1:] if float(text.replace(",", "")) == 0 and text.startswith("-") else text
+
+
+def in_brackets(interval: Interval | None) -> str:
+    """Format an interval that follows a number: ` [12, 50]`; empty for None."""
+    return f" {_interval(*interval)}" if interval is not None else ""
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return f"[{number(low)}, {number(high)}]" if low is not None and high is not None else ""
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"
+
+
+def _markdown(text: str) -> str:
+    escaped = " ".join(text.split())
+    for sign in "\\|*`<":
+        escaped = escaped.replace(sign, f"\\{sign}")
+    return escaped

@@ -1,17 +1,19 @@
-"""The results of policygen's runs, and of runs of other programs: read from monitor files, ProPS logs and CSV files.
+"""The results of policygen's runs and of other programs' runs: monitor files, ProPS logs and CSV files.
 
 The scores of other programs are not final scores on fresh episodes; `Result.meaning` says how each was obtained.
 """
+
+# Imports inside functions: pandas is slow to load.
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,16 +23,20 @@ from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
 from policygen.files import read_named
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 LAST = 100  # the score and curve of a monitor file are means of this many training episodes
 LARGEST = 1e100  # sums and squares of larger numbers would overflow
-_RETURNS = ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward")
-# The quantities of a curve's x axis, and the names of their columns in files of other programs.
-_SPENT = {
+COSTS = ("episodes", "env_steps", "calls", "usd", "seconds")
+# The names of columns in files of other programs.
+_KNOWN = {
+    "level": ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward"),
     "episodes": ("episodes", "total episodes", "episode"),
     "env_steps": ("env_steps", "total steps", "steps"),
     "calls": ("calls", "llm calls", "requests"),
-    "seconds": ("seconds",),
     "usd": ("usd",),
+    "seconds": ("seconds",),
 }
 
 
@@ -40,75 +46,41 @@ class Result:
 
     Attributes:
         task: name of the task; as read from another program's file, the name of its environment.
-        score: final score; None if the run found no policy.
+        score: final score.
         seed: None for runs of other programs, which are never paired.
-        spent: the amounts spent at each point of the learning curve, each of shape (points,), by name: `episodes`,
-            `env_steps`, `calls`, `seconds`, `usd`. An amount that is unknown or not counted is left out.
-        curve: the score at each point, shape (points,).
-        random: score of random actions.
-        target: best known score of the task, or the score that counts as solved.
+        curve: `level`, the best score so far, and the amounts spent (`COSTS`), each of shape (points,); an amount that
+            is unknown is left out.
+        costs: the amounts spent in all; an amount that is unknown is left out.
         violations: violations of the task's requirements in the episodes of the final score.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
     task: str
     contender: str
-    score: float | None
+    score: float
     seed: int | None = None
-    spent: Mapping[str, Numbers] = field(default_factory=dict)
-    curve: Numbers = field(default_factory=lambda: np.array([]))
-    random: float | None = None
-    target: float | None = None
-    llm_calls: float | None = None
-    tokens: float | None = None
-    usd: float | None = None
-    seconds: float | None = None
     exact: bool = False
-    meaning: str = ""
+    curve: Mapping[str, Numbers] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
     violations: tuple[Violations, ...] = ()
-
-    def total(self, name: str) -> float | None:
-        """Return the last amount of `spent[name]`; None if it is not counted."""
-        amounts = self.spent.get(name)
-        return float(amounts[-1]) if amounts is not None and len(amounts) else None
+    meaning: str = ""
 
 
 def result_of(member: Member, contender: str) -> Result:
-    """Return the result of a finished run; raise LogbookError if it is damaged, or its score too large to compare."""
-    summary = member.summary
+    """Return the result of a finished run with a policy; raise LogbookError if its score is too large to compare."""
+    summary, final, rows = member.summary, member.final, member.curve
     assert summary is not None
-    final = summary.final
-    if final is None:
-        return Result(member.task.name, contender, None, member.config.seed)
-    frame = member.curve
-    random = float(frame["score"][0])
-    frame = frame[~np.isnan(frame["level"])]
-    if not (np.abs([*frame["level"], final.mean]) <= LARGEST).all():
+    assert final is not None
+    rows = rows[~np.isnan(rows["level"])]
+    if not (np.abs([*rows["level"], final.mean]) <= LARGEST).all():
         raise LogbookError(f"{member.folder} has a score beyond {LARGEST:g}, which cannot be compared; leave it out")
-    spent = {name: frame[name] for name in _SPENT}
-    spent["episodes"][-1:] = summary.episodes  # runs of earlier versions left out episodes that confirmed a best score
-    if np.isnan(spent["usd"]).any():
-        del spent["usd"]
-    optimum = member.task.optimum
-    return Result(
-        member.task.name,
-        contender,
-        final.mean,
-        member.config.seed,
-        spent,
-        frame["level"],
-        random if math.isfinite(random) else None,
-        optimum.value if optimum is not None else member.task.solved,
-        float(summary.llm_calls),
-        float(summary.tokens_in + summary.tokens_out),
-        summary.usd if summary.is_language_model else 0.0,
-        summary.wall_seconds,
-        final.exact,
-        violations=final.violations,
-    )
-
-
-# --- other programs --------------------------------------------------------------------------------------------------
+    curve = {name: rows[name] for name in ("level", *COSTS) if not np.isnan(rows[name]).any()}
+    costs = {"episodes": float(summary.episodes), "env_steps": float(summary.env_steps)}
+    costs |= {"calls": float(summary.llm_calls), "seconds": summary.wall_seconds}
+    usd = summary.usd if summary.is_language_model else 0.0
+    costs |= {"usd": usd} if usd is not None else {}
+    seed, violations = member.config.seed, final.violations
+    return Result(member.task.name, contender, final.mean, seed, final.exact, curve, costs, violations)
 
 
 def read_other_program(path: Path, contender: str = "") -> Result:
@@ -120,89 +92,85 @@ def read_other_program(path: Path, contender: str = "") -> Result:
     if not files:
         raise UsageError(f"{path} is not a run, a sweep or a folder with a monitor.csv")
     texts = [read_named(file) for file in files]
-    if texts[0].startswith("#{"):
-        return _read_monitor_files(texts, files, contender)
-    return _read_csv(texts[0], files[0], contender)
+    is_monitor = texts[0].startswith("#{")
+    task, curve, meaning = _monitors(texts, files) if is_monitor else _table(texts[0], files[0])
+    costs = {name: float(amounts[-1]) for name, amounts in curve.items() if name != "level"}
+    return Result(task, contender, float(curve["level"][-1]), curve=curve, costs=costs, meaning=meaning)
 
 
-def _read_monitor_files(texts: Sequence[str], files: Sequence[Path], contender: str) -> Result:
+def _monitors(texts: Sequence[str], files: Sequence[Path]) -> tuple[str, dict[str, Numbers], str]:
     """Read monitor files: a line of JSON, then `r,l,t` per episode. Files of parallel training are merged by time."""
-    env_id, began = "", math.inf
-    parts: list[dict[str, Numbers]] = []
+    import pandas as pd
+
+    names, frames = [], []
     for text, file in zip(texts, files, strict=True):
         first, _, rest = text.partition("\n")
         try:
             metadata = json.loads(first[1:])
-            env_id = env_id or str(metadata.get("env_id") or "")
-            (start,) = _numbers([str(metadata.get("t_start", 0.0))], file, "t_start")
-        except (ValueError, AttributeError, RecursionError):
+            names.append(str(metadata.get("env_id") or ""))
+            start = float(metadata.get("t_start", 0.0))
+            if not abs(start) <= LARGEST:
+                raise ValueError
+        except (AttributeError, TypeError, ValueError, RecursionError):
             raise UsageError(f"{file} is not a monitor file: its first line is not `#{{...}}` with JSON") from None
-        columns = _columns(rest, file)
-        if "r" not in columns:
+        frame = _frame(rest, file)
+        if "r" not in frame:
             raise UsageError(f"{file} has no column `r`, the returns of a monitor file")
-        part = {name: _numbers(cells, file, name) for name, cells in columns.items() if name in ("r", "l", "t")}
-        parts.append(part | {"time": start + part.get("t", np.arange(len(part["r"])))})
-        began = min(began, start)
-    times = np.concatenate([part["time"] for part in parts])
-    if not len(times):
+        own = {name: _numbers(frame[name], file) for name in ("r", "l", "t") if name in frame}
+        frames.append(pd.DataFrame({**own, "start": start}))
+    known = [name for name in ("l", "t") if all(name in frame for frame in frames)]
+    rows = pd.concat(frames, ignore_index=True)
+    if not len(rows):
         raise UsageError(f"{files[0]} has no episodes yet; leave it out")
-    order = np.argsort(times, kind="stable")
-    returns = np.concatenate([part["r"] for part in parts])[order]
-    totals = np.concatenate([[0.0], np.cumsum(returns)])
-    ends = np.arange(1, len(returns) + 1)
-    starts = np.maximum(0, ends - LAST)
-    curve = (totals[ends] - totals[starts]) / (ends - starts)
-    meaning = f"mean of the last {min(LAST, len(returns))} training episodes"
-    spent = {"episodes": ends.astype(np.float64)}
-    if all("t" in part for part in parts):
-        spent["seconds"] = times[order] - began
-    if all("l" in part for part in parts):
-        spent["env_steps"] = np.cumsum(np.concatenate([part["l"] for part in parts])[order])
-    return Result(env_id, contender, float(curve[-1]), None, spent, curve, meaning=meaning)
+    if "t" in known:
+        rows["t"] = rows["start"] + rows["t"] - rows["start"].min()
+        rows = rows.sort_values("t", kind="stable")
+    curve = {"level": rows["r"].rolling(LAST, min_periods=1).mean().to_numpy()}
+    curve["episodes"] = np.arange(1.0, 1 + len(rows))
+    curve |= {"seconds": rows["t"].to_numpy()} if "t" in known else {}
+    curve |= {"env_steps": rows["l"].cumsum().to_numpy()} if "l" in known else {}
+    return next(filter(None, names), ""), curve, f"mean of the last {min(LAST, len(rows))} training episodes"
 
 
-def _read_csv(text: str, file: Path, contender: str) -> Result:
-    """Read a CSV file with a column of returns and one of `_SPENT`, such as ProPS's `overall_log`."""
-    columns = _columns(text, file)
-    known = {"return": _RETURNS, **_SPENT}
-    found = {name: own for name, names in known.items() if (own := next((n for n in names if n in columns), None))}
-    if "return" not in found or len(found) < 2:
+def _table(text: str, file: Path) -> tuple[str, dict[str, Numbers], str]:
+    """Read a CSV file with a column of returns and one of `COSTS`, such as ProPS's `overall_log`."""
+    frame = _frame(text, file)
+    known = {name: own for name, names in _KNOWN.items() if (own := next((n for n in names if n in frame), None))}
+    if "level" not in known or len(known) < 2:
         raise UsageError(
-            f"{file} has an unknown format: a CSV file needs a column `return`, and one of {', '.join(_SPENT)}"
+            f"{file} has an unknown format: a CSV file needs a column `return`, and one of {', '.join(COSTS)}"
         )
-    is_props = "api time" in columns and "iteration" in columns
-    if is_props:
-        found["calls"] = "iteration"
-    spent = {name: _numbers(columns[own], file, own) for name, own in found.items()}
-    curve, meaning = spent.pop("return"), "last return in its file"
-    if not len(curve):
+    is_props = {"api time", "iteration"} <= {*frame}
+    known |= {"calls": "iteration"} if is_props else {}
+    curve = {name: _numbers(frame[own], file) for name, own in known.items()}
+    if not len(frame):
         raise UsageError(f"{file} has no rows yet; leave it out")
-    if is_props:
-        curve = np.maximum.accumulate(curve)
-        meaning = "highest mean of 20 episodes in the run, as ProPS reports it; selection biases it upwards"
-    result = Result("", contender, float(curve[-1]), None, spent, curve, meaning=meaning)
-    return replace(result, llm_calls=result.total("calls"))
+    if not is_props:
+        return "", curve, "last return in its file"
+    curve["level"] = np.maximum.accumulate(curve["level"])
+    return "", curve, "highest mean of 20 episodes in the run, as ProPS reports it; selection biases it upwards"
 
 
-def _columns(text: str, file: Path) -> dict[str, list[str]]:
-    """Return the columns by lower-case name, without cells beyond the header (ProPS's parameters contain commas)."""
+def _frame(text: str, file: Path) -> pd.DataFrame:
+    """Read a CSV file as texts, with names in lower case; cells beyond the header are dropped (ProPS's parameters)."""
+    import pandas as pd
+
     try:
         rows = [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if row]
     except csv.Error as error:
         raise UsageError(f"{file} is not a CSV file: {error}") from None
     header = [name.strip().lower() for name in rows[0]] if rows else []
-    complete_rows = [row for row in rows[1:] if len(row) >= min(len(header), 3)]
-    return {name: [row[i] if i < len(row) else "" for row in complete_rows] for i, name in enumerate(header)}
+    # The last row may be incomplete, because a program is writing it.
+    whole = [row[: len(header)] for row in rows[1:] if len(row) >= len(header)]
+    return pd.DataFrame(whole, columns=header, dtype=str)
 
 
-def _numbers(cells: Sequence[str], file: Path, name: str) -> Numbers:
-    """Return the cells of the column `name` as numbers, shape (rows,)."""
-    numbers = np.empty(len(cells))
-    for i, cell in enumerate(cells):
-        try:
-            numbers[i] = float(cell)
-        except ValueError:
-            raise UsageError(f"{file}: column `{name}` has {cell[:40]!r}, which is not a number") from None
+def _numbers(cells: pd.Series[str], file: Path) -> Numbers:
+    """Return a column as finite numbers, shape (rows,)."""
+    try:
+        numbers = np.array([float(cell) for cell in cells])
+    except ValueError:
+        raise UsageError(f"{file}: column `{cells.name}` has a cell that is not a number") from None
     if not np.all(np.abs(numbers) <= LARGEST):
-        raise UsageError(f"{file}: column `{name}` has a value that is not finite, or is beyond {LARGEST:g}")
+        raise UsageError(f"{file}: column `{cells.name}` has a value that is not finite, or is beyond {LARGEST:g}")
     return numbers

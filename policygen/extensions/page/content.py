@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from policygen.episodes.score import Score, kind_of_episodes
-from policygen.extensions.compare.words import in_brackets, number
+from policygen.extensions.compare.comparison import in_brackets, number
 from policygen.extensions.plots.style import with_unit
 from policygen.llm import read_spec, reads_prompts
 from policygen.llm.messages import Exchange, FailedExchange
