@@ -20,8 +20,9 @@ from searched import attempts_of
 from support import Written
 
 import policygen
-from policygen.extensions.seats.plans import PlanQuestions
-from policygen.extensions.seats.situations import PastStep, Situation, StepQuestions
+from policygen.extensions.seats.drive import StepQuestions
+from policygen.extensions.seats.mediate import plan_prompt
+from policygen.extensions.seats.session import repaired, system_message
 from policygen.extensions.worlds.robot import RoomReport
 from policygen.plants.fit import PlantRecord, PredictionError
 from policygen.policies.lines import Problem
@@ -127,10 +128,12 @@ def _seats() -> None:
     """Ask the questions of `policygen drive` and `policygen mediate`."""
     task = _task()
     questions = StepQuestions(task, memory=1)
-    shown = questions.shown(np.array([0.0, 0.1, 0.02, -0.3]))
-    questions.repair(questions.prompt(Situation(shown, (PastStep(shown, "left", 1.0),))), "", "it is empty")
-    plans = PlanQuestions("KeyInBox")
-    plans.repair(plans.prompt(RoomReport(("box", "door"), "key")), "", "it is empty")
+    observation = np.array([0.0, 0.1, 0.02, -0.3])
+    shown = questions.shown(observation)
+    step = {"shown": shown, "action": "left", "reward": 1.0}
+    repaired("drive", questions.prompt(shown, [step], observation), "", "it is empty", questions.form)
+    system = system_message("mediate", {"room": "KeyInBox", "coloured": False})
+    repaired("mediate", plan_prompt(system, RoomReport(("box", "door"), "key"), "KeyInBox"), "", "it is empty", "")
 
 
 def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ python results/benchmarks/mediating.py ARGUMENT... -o FILE; the arguments are th
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -56,8 +57,8 @@ NOTE = (
 )
 
 
-def beside_published(page: str) -> str:
-    """The page of `policygen mediate`, with a column of the published code's figures and a note about them."""
+def beside_published(page: str, arguments: list[str]) -> str:
+    """The page of `policygen mediate`, with the published code's figures, a note about them, and the command."""
     before, after = page.split(HEADER + "\n")
     rows, _, rest = after.partition("\n\n")
     title, line = HEADER.splitlines()
@@ -65,8 +66,8 @@ def beside_published(page: str) -> str:
     for row in rows.splitlines():
         room, mediator = (cell.strip() for cell in row.split("|")[1:3])
         lines.append(f"{row} {published(room, mediator)} |")
-    made = rest.replace("\npolicygen mediate ", "\npython results/benchmarks/mediating.py ")
-    return before + "\n".join([*lines, "", *wrap(NOTE, 120), "", made])
+    command = shlex.join(["python", "results/benchmarks/mediating.py", *arguments])
+    return before + "\n".join([*lines, "", *wrap(NOTE, 120), "", rest, f"```sh\n{command}\n```\n"])
 
 
 def published(room: str, mediator: str) -> str:
@@ -85,7 +86,7 @@ def main(arguments: list[str]) -> None:
     if code := subprocess.run([sys.executable, "-m", "policygen", "mediate", *arguments]).returncode:
         raise SystemExit(code)
     page = Path(arguments[arguments.index("-o") + 1])
-    write_atomically(page, beside_published(page.read_text(encoding="utf-8")))
+    write_atomically(page, beside_published(page.read_text(encoding="utf-8"), arguments))
 
 
 if __name__ == "__main__":

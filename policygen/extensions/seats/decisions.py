@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from policygen.extensions.seats.asking import UnreadableAnswer, quoted
+from policygen.extensions.seats.session import UnreadableAnswer, quoted
 from policygen.policies.cells import NUMBER, ascii_signs, read_action
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task

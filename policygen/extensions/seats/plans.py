@@ -1,10 +1,10 @@
-"""Plans for a robot in a locked room: the question to a model, and the plan in its answer."""
+"""The plan in a model's answer, for a robot in a locked room."""
 
 from __future__ import annotations
 
 import re
 
-from policygen.extensions.seats.asking import Questions, UnreadableAnswer, quoted
+from policygen.extensions.seats.session import UnreadableAnswer, quoted
 from policygen.extensions.worlds.robot import (
     COLOURED,
     COLOURS,
@@ -19,7 +19,6 @@ from policygen.extensions.worlds.robot import (
     Plan,
     RoomReport,
 )
-from policygen.llm.messages import Prompt
 
 MOST_OPTIONS = 12  # in a plan
 FALLBACK: Plan = (Option(EXPLORE),)  # if the repaired answer states no plan either
@@ -35,32 +34,6 @@ _VERBS = {
     OPEN: re.compile(r"(?:open|toggle|unlock)\b", re.IGNORECASE),
 }
 _THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(KINDS.values())})\b", re.IGNORECASE)
-
-
-class PlanQuestions(Questions[RoomReport, Plan]):
-    """The questions for a plan in one room; equal reports are equal questions.
-
-    Args:
-        room: one of `ROOM_NAMES`.
-        template: template of the question, instead of `mediate`.
-        prompt_tokens: maximum number of estimated tokens of a prompt.
-    """
-
-    def __init__(self, room: str, template: str | None = None, prompt_tokens: int = 6_000) -> None:
-        self.room = room
-        templates = ("mediate_system", template or "mediate", "mediate_repair")
-        super().__init__(templates, [{"room": room, "coloured": room == COLOURED}], prompt_tokens)
-
-    def prompt(self, question: RoomReport) -> Prompt:
-        """Render the question for a report; the prompt's context is the report and the room."""
-        return self._render({"seen": question.seen, "carried": question.carried}, (question, self.room))
-
-    def read(self, text: str, question: RoomReport) -> Plan:
-        """Return the plan in an answer; see `read_plan`."""
-        return read_plan(text, question, self.room)
-
-
-# --- reading a plan --------------------------------------------------------------------------------------------------
 
 
 def read_plan(text: str, report: RoomReport, room: str) -> Plan:

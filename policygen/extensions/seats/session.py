@@ -1,207 +1,241 @@
-"""Sessions, the shared base of drives and mediations: a model, a folder that one process locks, a saved result."""
+"""The shared base of `drive` and `mediate`: questions to one model, in a folder that this process locks.
+
+Each question is asked once, several in parallel; an unreadable answer gets one repair request.
+"""
 
 from __future__ import annotations
 
 import json
-import re
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, TypeVar
 
-from policygen.errors import BudgetExhausted, PathError, UsageError
-from policygen.extensions.seats.asking import Asker
+from policygen.errors import TemplateError, UsageError
 from policygen.files import make_folder, mark, read_json, write_atomically
 from policygen.llm import Provider, connect, read_spec
+from policygen.llm.base import KeyedProvider
 from policygen.llm.cache import Cache
-from policygen.llm.retry import Wait
+from policygen.llm.messages import NO_MODEL, Message, Prompt, Reply
+from policygen.llm.prices import dollars
 from policygen.llm.transcript import Transcript
-from policygen.proposers.proposer import Proposer
+from policygen.prompts.templates import load_template, render_template
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity
 from policygen.runs.lock import RunLock
 from policygen.runs.request_log import RequestLog, llm_options
-from policygen.tasks.task import Task
 
-# The run settings that also apply to `drive` and `mediate`.
-SETTINGS = (
-    *("llm", "seed", "base_url", "temperature", "reasoning_effort", "extra_body"),
-    *("timeout_seconds", "prices", "max_output_tokens", "prompt_tokens"),
-    *("max_calls", "max_tokens", "max_usd", "ablate", "step_timeout"),
-)
+MOST_READ = 20_000  # number of characters at the end of an answer that are read
+_MOST_REPEATED = 2_000  # number of characters at the end of an answer that a repair request shows
+_QUOTED = 60  # number of characters of an answer that an error message quotes
+
+V = TypeVar("V")  # the value that an answer states
+
+
+@dataclass
+class ProgramProvider:
+    """A provider that is not a language model: a function answers, from the context that a prompt carries."""
+
+    spec: str
+    answer: Callable[[Any], str]
+
+    model = NO_MODEL
+    is_language_model = False
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        """Return the function's answer, which costs nothing."""
+        return Reply(self.answer(prompt.context), NO_MODEL, 0, 0, 0.0)
 
 
 def connect_model(config: RunConfig, refusal: str) -> Provider:
-    """Return the provider of the setting `llm`, which must not be `builtin`.
-
-    Args:
-        refusal: what `builtin` cannot do, and which provider can, for the error message.
-
-    Raises:
-        UsageError: `llm` names `builtin`, or the folder to replay holds no answers.
-    """
-    if read_spec(config.llm).name == "builtin":
-        raise UsageError(f"builtin proposes policies and {refusal}")
+    """Return the provider of the setting `llm`; raise UsageError with `refusal` for `builtin` and `random`."""
+    if (name := read_spec(config.llm).name) in ("builtin", "random"):
+        raise UsageError(f"{name} proposes policies and {refusal}")
     return connect(config.llm, llm_options(config))
 
 
-def default_folder(name: str, config: RunConfig) -> Path:
-    """Return a new path in results/ that begins with `name`."""
-    provider = re.sub(r"\W+", "-", read_spec(config.llm).name)
-    return Path("results") / f"{name}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
+class UnreadableAnswer(ValueError):
+    """An answer without the value asked for; the repair request shows the message."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionResult:
-    """The results and costs of a session, as its file holds them. Subclasses add fields."""
+class Session:
+    """A model to ask, and a folder with the transcript, the answers and the result, locked until `close` is called.
 
-    llm: str
-    is_language_model: bool
-    seed: int
-    asked: int = 0  # this and the next three: see `Asker`
-    repairs: int = 0
-    fallbacks: int = 0
-    fallback_uses: int = 0
-    llm_calls: int = 0  # the same as `requests`, or 0 if the provider is not a language model
-    requests: int = 0  # sent, retries included
-    cached: int = 0  # answers taken from the cache of an earlier session
-    tokens_in: int = 0
-    tokens_out: int = 0
-    usd: float | None = 0.0
-    stopped: str = ""  # why the session ended early: `interrupted`, or the budget that ran out
-    finished: bool = False  # whether the session ended by itself: its work was done or a budget ran out
-
-
-ResultT = TypeVar("ResultT", bound=SessionResult)
-
-
-class ModelSession(ABC, Generic[ResultT]):
-    """The base class of a drive or mediation: work that asks a model, in a folder that this process locks.
+    If the folder already holds this session, the answers stored there are used again.
 
     Args:
-        folder: folder of the files; if it already holds this session, the answers stored there are used again.
-        task: needed to check that a limit in USD can be enforced.
-        result: the result before anything is asked; subclasses replace it as they work.
-        concurrency: maximum number of questions under way at a time.
-        tell: called before each wait to retry a failed request.
+        kind: `drive` or `mediate`; the result is saved as KIND.json.
+        identity: fields of the result; a session continues another if these are equal.
+        concurrency: maximum number of requests under way at a time; 1 for a provider without a server.
+        tell: called with every wait, and with None when it ends.
 
     Raises:
-        UsageError: the folder holds something else, or a cost limit cannot be enforced.
+        UsageError: the folder holds something else.
         LogbookError: the folder cannot be written, or another process works in it.
     """
-
-    file: ClassVar[str]  # name of the saved result
-    kind: ClassVar[str]  # of the saved file, and in messages: `drive` or `mediation`
-    identity_fields: ClassVar[tuple[str, ...]]  # fields of the result; a session continues another if these are equal
 
     def __init__(
         self,
         folder: Path,
         config: RunConfig,
         provider: Provider,
-        task: Task,
-        result: ResultT,
+        kind: str,
+        identity: Mapping[str, Any],
         *,
-        concurrency: int,
-        tell: Callable[[Wait], None],
+        concurrency: int = 4,
+        tell: Callable[[Activity | None], None] = lambda activity: None,
     ) -> None:
-        def tell_waits(activity: Activity | None) -> None:
-            if isinstance(activity, Wait) and activity.reason:
-                tell(activity)
-
-        if provider.is_language_model:
-            Proposer(provider, config).check(task)
-        self.folder, self.config, self.provider, self.result = folder, config, provider, result
+        self.folder, self.config, self.provider = folder, config, provider
+        self.concurrency = concurrency if isinstance(provider, KeyedProvider) else 1
+        self.stopped = "interrupted"  # why the session ended early; empty if its work was done
+        self.fallback_uses = 0  # number of times that something took the place of a missing value
+        # The value of each question (None: neither its answer nor the repair was readable) and its number of repairs.
+        self._known: dict[Prompt, tuple[Any, int]] = {}
+        self._kind, self._identity, self._file = kind, identity, folder / f"{kind}.json"
         make_folder(folder, "choose another --out")
-        try:
-            present = {path.name for path in folder.iterdir()} - {".lock"}
-        except OSError as error:
-            raise PathError(f"cannot read {folder}: {error.strerror}; choose another --out") from None
-        if present and self.file not in present:
-            raise UsageError(f"{folder} holds other files; choose another --out")
-        self._lock = RunLock(folder)
-        with ExitStack() as after_error:
-            after_error.callback(self._lock.release)
-            if self.file in present:
-                self._check_continues()
-            self._write(result)  # a session that continues this one needs it, even if this one stops at once
-            transcript = Transcript(folder / "transcript.jsonl")
-            log = RequestLog(
-                Ledger(config),
-                on_exchange=transcript.record,
-                on_sent=transcript.record_sent,
-                tell=tell_waits,
-                cache=Cache(folder / "answers") if provider.is_language_model else None,
-                by_attempt=False,
-            )
-            self.asker = Asker(provider, log, concurrency)
-            after_error.pop_all()
+        self._check_folder()
+        transcript = Transcript(folder / "transcript.jsonl")
+        self.log = RequestLog(
+            Ledger(config),
+            on_exchange=transcript.record,
+            on_sent=transcript.record_sent,
+            tell=tell,
+            cache=Cache(folder / "answers") if provider.is_language_model else None,
+            by_attempt=False,
+        )
+        lock = RunLock(folder)
+        self.close = lock.release
+        self.save({})  # a session that continues this one needs it, even if this one stops at once
 
-    def _check_continues(self) -> None:
-        """Raise UsageError if the folder holds the result of another session."""
-        saved = read_json(self.folder / self.file, self.kind, "restore it from a copy, or choose another --out")
-        for name in self.identity_fields:
-            was = saved.get(name) if isinstance(saved, dict) else None
-            if was != (value := getattr(self.result, name)):
+    def _check_folder(self) -> None:
+        """Raise UsageError if the folder holds something else than this session."""
+        if not self._file.exists():
+            if {path.name for path in self.folder.iterdir()} - {".lock"}:
+                raise UsageError(f"{self.folder} holds other files; choose another --out")
+            return
+        saved = read_json(self._file, self._kind, "restore it from a copy, or choose another --out")
+        for name, value in self._identity.items():
+            if (was := saved.get(name)) != value:
                 raise UsageError(
-                    f"{self.folder} holds a {self.kind} whose {name} is {was}, not {value}; choose another --out"
+                    f"{self.folder} belongs to another `policygen {self._kind}`: its {name} is {was}, not {value}; "
+                    "choose another --out"
                 )
 
-    def carry_out(self) -> ResultT:
-        """Work until all is done or a budget runs out, and return the result; save it, also after an interruption.
+    @property
+    def asked(self) -> int:
+        """Number of different questions that got an answer, readable or not."""
+        return len(self._known)
+
+    def save(self, found: Mapping[str, Any], *, finished: bool = False) -> dict[str, Any]:
+        """Save and return the result: what was found, and the costs so far."""
+        ledger = self.log.ledger
+        result = {
+            **self._identity,
+            "is_language_model": self.provider.is_language_model,
+            **found,
+            "asked": self.asked,
+            "repairs": sum(repairs for _, repairs in self._known.values()),
+            "fallbacks": sum(value is None for value, _ in self._known.values()),
+            "fallback_uses": self.fallback_uses,
+            "requests": ledger.calls,  # sent, retries included
+            "llm_calls": ledger.calls if self.provider.is_language_model else 0,
+            "cached": ledger.cached,  # answers that an earlier session stored
+            "tokens_in": ledger.tokens_in,
+            "tokens_out": ledger.tokens_out,
+            "usd": ledger.usd,
+            "stopped": self.stopped,
+            "finished": finished,
+        }
+        write_atomically(self._file, json.dumps({**mark(self._kind), **result}, indent=1))
+        return result
+
+    def answers(self, questions: Sequence[Prompt], read: Callable[[str, Any], V], form: str = "") -> list[V | None]:
+        """Return the values of the answers; None where the repaired answer is unreadable, too.
+
+        All new questions are asked in parallel; the first of a session alone, so that only one request fails if the
+        model refuses a parameter.
+
+        Args:
+            read: returns the value in the text of an answer, given the prompt's context; raises UnreadableAnswer.
+            form: of an answer, for the repair request.
 
         Raises:
-            ProviderError: the model cannot be asked.
-            EnvironmentFault: the environment failed.
+            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
         """
-        stopped = "interrupted"
-        try:
-            try:
-                self._work()
-                stopped = ""
-            except BudgetExhausted as error:
-                stopped = str(error)
-            finally:
-                self._write(self._result_with_costs(stopped))
-            self._evaluate()
-            result = self._result_with_costs(stopped, finished=True)
-            self._write(result)
-            return result
-        finally:
-            self._lock.release()
 
-    @abstractmethod
-    def _work(self) -> None:
-        """Do everything that asks the model, and write the files besides the result, also if it is interrupted."""
+        def ask(numbered: tuple[int, Prompt]) -> None:
+            number, question = numbered
+            prompt, value = question, None
+            for repair in (0, 1):
+                reply = self.log.ask(self.provider, number, repair, prompt).reply
+                try:
+                    value = read(readable(reply), question.context)
+                    break
+                except UnreadableAnswer as error:
+                    prompt = repaired(self._kind, question, reply.text, str(error), form)
+            self._known[question] = value, repair
 
-    def _evaluate(self) -> None:
-        """Score the results of the work; not called if it was interrupted."""
+        new = [question for question in dict.fromkeys(questions) if question not in self._known]
+        numbered = list(enumerate(new, start=self.asked + 1))
+        alone = len(new) if self.concurrency == 1 else 0 if self.log.ledger.calls else 1
+        for one in numbered[:alone]:
+            ask(one)
+        if len(new) > alone:
+            with ThreadPoolExecutor(self.concurrency) as executor:
+                list(executor.map(ask, numbered[alone:]))
+        return [self._known[question][0] for question in questions]
 
-    def _current_result(self) -> ResultT:
-        """Return the result so far; `_result_with_costs` adds the costs of asking."""
-        return self.result
 
-    def _result_with_costs(self, stopped: str, *, finished: bool = False) -> ResultT:
-        ledger = self.asker.ledger
-        return replace(
-            self._current_result(),
-            asked=self.asker.asked,
-            repairs=self.asker.repairs,
-            fallbacks=self.asker.fallbacks,
-            fallback_uses=self.asker.fallback_uses,
-            llm_calls=ledger.calls if self.provider.is_language_model else 0,
-            requests=ledger.calls,
-            cached=ledger.cached,
-            tokens_in=ledger.tokens_in,
-            tokens_out=ledger.tokens_out,
-            usd=ledger.usd,
-            stopped=stopped,
-            finished=finished,
+def system_message(kind: str, variables: Mapping[str, Any]) -> Message:
+    """Render the system message of `drive` or `mediate`; raise TemplateError if one of its templates is missing."""
+    for name in (kind, f"{kind}_repair"):
+        load_template(name)
+    return Message("system", render_template(f"{kind}_system", variables))
+
+
+def question(kind: str, system: Message, variables: Mapping[str, Any], context: object, most_tokens: int) -> Prompt:
+    """Render a question; it carries `context` for reading the answer, and for providers that are not language models.
+
+    Raises:
+        TemplateError: the template is broken, or the prompt has more than `most_tokens` estimated tokens.
+    """
+    prompt = Prompt((system, Message("user", render_template(kind, variables))), context)
+    if prompt.estimated_tokens > most_tokens:
+        raise TemplateError(
+            f"the prompt has about {prompt.estimated_tokens:,} tokens; the limit is {most_tokens:,}; "
+            f"raise --set prompt_tokens=N, or show less in the template {kind}"
         )
+    return prompt
 
-    def _write(self, result: ResultT) -> None:
-        write_atomically(self.folder / self.file, json.dumps({**mark(self.kind), **asdict(result)}, indent=1))
+
+def repaired(kind: str, prompt: Prompt, reply: str, problem: str, form: str) -> Prompt:
+    """Return the prompt, the unreadable reply, and a request for another answer."""
+    request = render_template(f"{kind}_repair", {"problem": problem, **({"form": form} if form else {})})
+    return prompt.followed_by(Message("assistant", reply[-_MOST_REPEATED:] or "(empty)"), Message("user", request))
+
+
+def readable(reply: Reply) -> str:
+    """Return the last `MOST_READ` characters of a reply; raise UnreadableAnswer if it is empty or was cut off."""
+    if reply.truncated:
+        raise UnreadableAnswer("it was cut off by its length limit")
+    text = reply.text[-MOST_READ:].strip()
+    if not text:
+        raise UnreadableAnswer("it is empty")
+    return text
+
+
+def quoted(text: str) -> str:
+    """Return part of an answer in backquotes, on one line, shortened to 60 characters."""
+    words = " ".join(text.replace("`", "'").split())
+    return f"`{words if len(words) <= _QUOTED else f'{words[: _QUOTED - 4]} ...'}`"
+
+
+def request_words(result: Mapping[str, Any]) -> str:
+    """Return a saved result's numbers of requests, stored answers and tokens, and the cost, in words."""
+    cached = f", {result['cached']} answers stored by an earlier command" if result["cached"] else ""
+    if not result["is_language_model"]:
+        return f"{result['requests']:,} requests, none to a language model{cached}"
+    tokens = result["tokens_in"] + result["tokens_out"]
+    return f"{result['requests']:,} requests{cached}, {tokens:,} tokens, {dollars(result['usd'])}"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from support import ARM, PAIR
 
-from policygen.extensions.seats.asking import UnreadableAnswer, read_reply
 from policygen.extensions.seats.decisions import as_action, neutral, read_decision
-from policygen.extensions.seats.situations import form_of
+from policygen.extensions.seats.drive import form_of
+from policygen.extensions.seats.session import UnreadableAnswer, readable
 from policygen.llm.messages import Reply
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
@@ -25,7 +25,7 @@ TORQUE = Task(
 
 
 def said(text: str, task: Task = LAKE, **more: bool) -> tuple[float, ...]:
-    return read_reply(Reply(text, "m", **more), lambda answer: read_decision(answer, task))
+    return read_decision(readable(Reply(text, "m", **more)), task)
 
 
 @pytest.mark.parametrize(

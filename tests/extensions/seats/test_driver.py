@@ -1,4 +1,4 @@
-"""A model at the wheel: what it is asked, what its answers become, and what that costs.
+"""A drive: the questions to a model, the table of its answers, the costs, and the folder.
 
 It tests `cli.seats` and `extensions.seats.session`.
 """
@@ -7,47 +7,55 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from chat_server import ChatServer, Scripted
 from support import CHECKOUT, LEANING, PAIR, Line, files_with, lines_of, transcript_of
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
-from policygen.extensions.seats.asking import Asker
-from policygen.extensions.seats.drive import Drive, DriveResult, DriveSettings
-from policygen.extensions.seats.situations import PastStep, ShownQuantity, Situation, StepQuestions
+from policygen.extensions.seats.drive import StepQuestions, drive, open_drive
+from policygen.extensions.seats.session import Session
 from policygen.llm import connect
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.policy import Policy
-from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.request_log import RequestLog, llm_options
+from policygen.runs.request_log import llm_options
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
 RIGHT = "I go on.\nAction: right"
-Played = tuple[Path, DriveResult, ChatServer]
-QUICK = DriveSettings(episodes=2, concurrency=1)
+Found = dict[str, Any]
+Played = tuple[Path, Found, ChatServer]
 
 
 def driven(
-    server: ChatServer, task: str | Task = "frozenlake", own: DriveSettings = QUICK, out: str = "out", **options: Any
-) -> Drive:
+    server: ChatServer,
+    task: str | Task = "frozenlake",
+    episodes: int = 2,
+    out: str = "out",
+    *,
+    memory: int = 0,
+    **options: Any,
+) -> Found:
     loaded = task if isinstance(task, Task) else load_task(task)
     settings = {"llm": "compatible:m", "base_url": server.openai_url, **options}
     config = effective_config(loaded, loaded.name, options=settings)
-    return Drive(loaded, config, own, Path(out))
+    driver = open_drive(loaded, config, Path(out), memory=memory, concurrency=1)
+    with closing(driver.session):
+        return drive(driver, episodes)
 
 
-def read(out: str = "out") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(out, "drive.json").read_text())
+def read(out: str = "out") -> Found:
+    found: Found = json.loads(Path(out, "drive.json").read_text())
     return found
 
 
@@ -58,56 +66,59 @@ def asked(server: ChatServer) -> list[str]:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Two episodes on the ice with one answer that says nothing, and one that keeps to it."""
+    """Two episodes on the ice with one answer that is repaired, and one that stays unreadable."""
     folder = tmp_path_factory.mktemp("drive") / "out"
     with ChatServer([RIGHT, "Hm.", "Hm?", "no idea", "Action: down", *[RIGHT] * 12]) as server:
-        outcome = driven(server, out=str(folder), prices=(1.0, 2.0)).carry_out()
-    return folder, outcome, server
+        found = driven(server, out=str(folder), prices=(1.0, 2.0))
+    return folder, found, server
 
 
 def test_every_situation_is_asked_once_and_an_unreadable_answer_gets_one_repair_before_a_fallback(lake: Played) -> None:
-    _, outcome, server = lake
+    _, found, server = lake
     now = [text for text in asked(server) if text.startswith("Now:")]
-    assert len(now) == len(set(now)) == outcome.asked
+    assert len(now) == len(set(now)) == found["asked"]
     assert now[0] == "Now:\n- row: 0\n- column: 0\n\nWhich action?\n"
-    assert outcome.steps == outcome.asked + outcome.hits
-    assert (outcome.episodes, outcome.finished, outcome.stopped) == (2, True, "")
-    assert (outcome.repairs, outcome.fallbacks) == (2, 1)
-    assert outcome.requests == outcome.llm_calls == outcome.asked + outcome.repairs
+    assert found["steps"] == found["asked"] + found["hits"]
+    assert (found["episodes"], found["finished"], found["stopped"]) == (2, True, "")
+    assert (found["repairs"], found["fallbacks"]) == (2, 1)
+    assert found["requests"] == found["llm_calls"] == found["asked"] + found["repairs"]
     repair = server.chats[2].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert repair[2]["content"] == "Hm."
     assert "it ends with `Hm.`, and the action is one of left, down, right, up." in repair[3]["content"]
+    assert repair[3]["content"].endswith("Action: left | down | right | up\n")
     # What the model did not choose is no decision of the table.
-    chosen = {tuple(one["bins"].values()): one["chosen"] for one in outcome.decisions}
-    assert sum(sum(times.values()) for times in chosen.values()) == outcome.steps - outcome.fallback_uses
-    assert len(chosen) == outcome.asked - outcome.fallbacks
+    chosen = {tuple(one["bins"].values()): one["chosen"] for one in found["decisions"]}
+    assert sum(sum(times.values()) for times in chosen.values()) == found["steps"] - found["fallback_uses"]
+    assert len(chosen) == found["asked"] - found["fallbacks"]
 
 
 def test_decisions_become_a_table_and_costs_are_told_for_each_episode(lake: Played) -> None:
-    folder, outcome, _ = lake
+    folder, found, _ = lake
     policy = Policy.load(folder / "best.json")
     assert policy.act_one([0]) == 2
-    assert outcome.most_chosen == "right"
-    assert policygen.score(policy).mean == outcome.table["mean"]
-    assert outcome.table["exact"]
-    assert outcome.cells == 16 > outcome.cells_seen
+    assert found["most_chosen"] == "right"
+    assert policygen.score(policy).mean == found["table"]["mean"]
+    assert found["table"]["exact"]
+    assert found["cells"] == 16 > found["cells_seen"]
     assert read(str(folder))["decisions"][0]["bins"] == {"row": 0, "column": 0}
-    assert outcome.tokens_per_episode == outcome.requests * 2100 / 2
-    assert outcome.usd_per_episode == pytest.approx(outcome.requests * 2200e-6 / 2)
-    assert outcome.decision_seconds > 0 < outcome.answer_seconds
+    assert found["tokens_per_episode"] == found["requests"] * 2100 / 2
+    assert found["usd_per_episode"] == pytest.approx(found["requests"] * 2200e-6 / 2)
+    assert found["decision_seconds"] > 0 < found["answer_seconds"]
     lines = lines_of(folder / "transcript.jsonl")
-    assert sum("sent" in line for line in lines) == outcome.requests == len(transcript_of(folder))
+    assert sum("sent" in line for line in lines) == found["requests"] == len(transcript_of(folder))
     assert lines[0]["sent"] == {"attempt": 1, "request": 0}, "recorded before it is sent"
 
 
 def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: Played) -> None:
-    folder, outcome, server = lake
-    again = driven(server, llm=f"replay:{folder}").carry_out()
-    assert (again.returns, again.decisions, again.table) == (outcome.returns, outcome.decisions, outcome.table)
-    assert (again.llm_calls, again.usd, again.is_language_model) == (outcome.llm_calls, 0.0, True)
+    folder, found, server = lake
+    again = driven(server, llm=f"replay:{folder}")
+    assert [again[name] for name in ("returns", "decisions", "table", "llm_calls")] == [
+        found[name] for name in ("returns", "decisions", "table", "llm_calls")
+    ]
+    assert (again["usd"], again["is_language_model"]) == (0.0, True)
     with pytest.raises(ProviderError, match="and none to this request"):
-        driven(server, "taxi", llm=f"replay:{folder}", out="other").carry_out()
+        driven(server, "taxi", llm=f"replay:{folder}", out="other")
 
 
 @pytest.mark.parametrize(("recorded", "task"), [("driving-taxi", "taxi"), ("driving-cartpole", "cartpole-coarse.toml")])
@@ -115,40 +126,40 @@ def test_published_drives_were_asked_what_is_asked_today(recorded: str, task: st
     folder = CHECKOUT / "results" / "transcripts" / recorded
     loaded = str(folder / task) if task.endswith(".toml") else task
     with ChatServer() as server:
-        outcome = driven(server, loaded, replace(QUICK, episodes=1), llm=f"replay:{folder}", seed=100).carry_out()
-    assert outcome.finished
-    assert outcome.repairs == outcome.fallbacks == 0
+        found = driven(server, loaded, 1, llm=f"replay:{folder}", seed=100)
+    assert found["finished"]
+    assert found["repairs"] == found["fallbacks"] == 0
 
 
 def test_the_steps_before_belong_to_the_situation() -> None:
     with ChatServer(["Action: down", "Action: right"] * 30) as server:
-        outcome = driven(server, "frozenlake", DriveSettings(1, memory=1, concurrency=1)).carry_out()
+        found = driven(server, episodes=1, memory=1)
     questions = asked(server)
     assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
     assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
-    assert len(set(questions)) == len(questions) == outcome.asked
+    assert len(set(questions)) == len(questions) == found["asked"]
 
 
 def test_continuous_observations_are_shown_as_bins_with_units() -> None:
     with ChatServer(["left"] * 40) as server:
-        outcome = driven(server, "cartpole", DriveSettings(2, concurrency=1)).carry_out()
+        found = driven(server, "cartpole")
     assert "- angle [rad]: 0 to 0.02 (bin 3)\n" in "".join(asked(server))
     assert "- angle: 0 = below -0.06" in server.chats[0].body["messages"][0]["content"]
-    assert outcome.returns == (10.0, 10.0) or max(outcome.returns) < 12  # always left
+    assert max(found["returns"]) < 12  # always left
     assert Policy.load("out/best.json").to_text().splitlines()[-1].split("|")[-2].strip() == "left"
 
 
 def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
     car = replace(load_task("mountaincar-continuous"), grid=None)
     with ChatServer(["Action: 0.5"] * 60) as server:
-        outcome = driven(server, car, DriveSettings(1, concurrency=1), max_calls=5).carry_out()
+        found = driven(server, car, 1, max_calls=5)
     assert "Now:\n- position: -0.5" in asked(server)[0]
     assert "bin" not in asked(server)[0]
-    assert outcome.table is None
+    assert found["table"] is None
     assert not Path("out/best.json").exists()
-    assert outcome.requests == 5 == outcome.asked
-    assert outcome.stopped == "all 5 calls (--max-calls) are used"
-    assert outcome.episodes == 0
+    assert found["requests"] == 5 == found["asked"]
+    assert found["stopped"] == "all 5 calls (--max-calls) are used"
+    assert found["episodes"] == 0
 
 
 class Together(ChatServer):
@@ -166,70 +177,74 @@ class Together(ChatServer):
         return super()._next()
 
 
-def asked_together(server: ChatServer, texts: Sequence[str], concurrency: int, **options: Any) -> tuple[Asker, Any]:
-    """An asker and, for a call, its replies to the texts."""
-    sleep = options.pop("sleep", time.sleep)
+def session_with(
+    server: ChatServer, texts: Sequence[str], concurrency: int, **options: Any
+) -> tuple[Session, Callable[[], list[str | None]]]:
+    """A session and, for a call, its answers to the texts."""
     config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, **options)
-    log = RequestLog(Ledger(config), by_attempt=False, sleep=sleep)
-    asker = Asker(connect(config.llm, llm_options(config)), log, concurrency)
+    provider = connect(config.llm, llm_options(config))
+    session = Session(Path("out"), config, provider, "drive", {}, concurrency=concurrency)
     prompts = [Prompt((Message("user", text),)) for text in texts]
-    return asker, lambda: asker.map_parallel(lambda prompt: asker.ask(1, 0, prompt).reply.text, prompts)
+    return session, lambda: session.answers(prompts, lambda text, _: text)
 
 
 def test_questions_of_episodes_side_by_side_go_out_together() -> None:
     with Together([f"{i}" for i in range(9)]) as server:
-        asker, replies = asked_together(server, [f"{i}" for i in range(9)], 4)
-        assert len(replies()) == 9
+        session, answers = session_with(server, [f"{i}" for i in range(9)], 4)
+        assert len(answers()) == 9
     assert 1 < server.most <= 4
-    assert (asker.ledger.calls, asker.ledger.tokens_in, asker.ledger.tokens_out) == (9, 9 * 2000, 9 * 100)
+    ledger = session.log.ledger
+    assert (ledger.calls, ledger.tokens_in, ledger.tokens_out) == (9, 9 * 2000, 9 * 100)
 
 
 @pytest.mark.parametrize("limit", [{"max_calls": 4}, {"max_tokens": 9_000}, {"max_usd": 0.01, "prices": (1.0, 1.0)}])
 def test_budgets_hold_for_requests_side_by_side(limit: dict[str, Any]) -> None:
     with ChatServer(["left"] * 12) as server:
-        asker, replies = asked_together(server, ["word " * 1600] * 12, 6, max_output_tokens=500, **limit)
+        texts = [f"{i} " + "word " * 1600 for i in range(12)]
+        session, answers = session_with(server, texts, 6, max_output_tokens=500, **limit)
         with pytest.raises(BudgetExhausted):
-            replies()
-    assert len(server.chats) == asker.ledger.calls == 4
-    assert asker.ledger.tokens_in == 4 * 2000, "nothing is held any more"
+            answers()
+    assert len(server.chats) == session.log.ledger.calls == 4
+    assert session.log.ledger.tokens_in == 4 * 2000, "nothing is held any more"
 
 
 def test_what_a_model_does_not_take_is_found_out_once_and_a_rate_limit_holds_all_back() -> None:
     refusal = Scripted(status=400, parameter="temperature", error="Unsupported parameter: 'temperature'")
     slept: list[float] = []
     with ChatServer([refusal, "first", *[Scripted(status=429, retry_after=7)] * 3, *["left"] * 3]) as server:
-        asker, replies = asked_together(server, [f"{i}" for i in range(4)], 3, temperature=0.5, sleep=slept.append)
+        session, answers = session_with(server, [f"{i}" for i in range(4)], 3, temperature=0.5)
+        session.log.sleep = slept.append
         with pytest.warns(UserWarning, match="does not take a temperature"):
-            assert replies() == ["first", "left", "left", "left"]
+            assert answers() == ["first", "left", "left", "left"]
     assert [("temperature" in one.body) for one in server.chats] == [True] + [False] * 7
     assert slept.count(7.0) == 3
-    assert asker.ledger.calls == 8
+    assert session.log.ledger.calls == 8
 
 
 def test_a_failing_server_loses_no_answer_and_the_same_command_goes_on() -> None:
     refusal = Scripted(status=401, error="wrong key", code="invalid_api_key")
     with ChatServer([RIGHT, RIGHT, refusal, *[RIGHT] * 14]) as server:
         with pytest.raises(ProviderError):
-            driven(server).carry_out()
+            driven(server)
         assert (read()["finished"], read()["stopped"]) == (False, "interrupted")
         assert Policy.load("out/best.json").act_one([0]) == 2
-        outcome = driven(server).carry_out()
-        again = driven(server, own=DriveSettings(3, concurrency=1)).carry_out()
-    assert outcome.finished
-    assert (outcome.cached, outcome.requests) == (2, outcome.asked - 2)
-    assert again.cached >= outcome.asked
-    assert again.returns[:2] == outcome.returns
+        found = driven(server)
+        again = driven(server, episodes=3)
+    assert found["finished"]
+    assert (found["cached"], found["requests"]) == (2, found["asked"] - 2)
+    assert again["cached"] >= found["asked"]
+    assert again["returns"][:2] == found["returns"]
 
 
 def test_another_drive_or_other_files_are_not_written_over() -> None:
     with ChatServer([RIGHT] * 30) as server:
-        driven(server, max_calls=1).carry_out()
-        with pytest.raises(UsageError, match="holds a drive whose seed is 0, not 7; choose another --out"):
+        driven(server, max_calls=1)
+        with pytest.raises(UsageError, match="another `policygen drive`: its seed is 0, not 7; choose another --out"):
             driven(server, seed=7)
-    Path("mine").mkdir()
-    Path("mine/notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="mine holds other files; choose another --out"):
-        driven(server, out="mine")
+        Path("mine").mkdir()
+        Path("mine/notes.txt").write_text("mine")
+        with pytest.raises(UsageError, match="mine holds other files; choose another --out"):
+            driven(server, out="mine")
 
 
 @pytest.mark.parametrize(
@@ -239,32 +254,35 @@ def test_another_drive_or_other_files_are_not_written_over() -> None:
         ("policy:", "name the policy that drives"),
         ("policy:lean.json", "is a policy for cartpole: its observations or actions differ from those of frozenlake"),
         ("replay:results/x", r"there is no results/x"),
-        ("openai:a", "KEY"),
     ],
 )
-def test_who_cannot_drive_is_refused_before_anything_is_played(llm: str, sentence: str) -> None:
+def test_a_provider_that_cannot_drive_is_refused_before_anything_is_played(llm: str, sentence: str) -> None:
     policygen.parse(LEANING, "cartpole").save("lean.json")
     loaded = load_task("frozenlake")
     with pytest.raises(policygen.PolicygenError, match=sentence):
-        Drive(loaded, effective_config(loaded, "frozenlake", options={"llm": llm}), QUICK, Path("out"))
+        open_drive(loaded, effective_config(loaded, "frozenlake", options={"llm": llm}), Path("out"))
     assert not Path("out").exists()
 
 
 def test_an_unknown_price_and_a_broken_or_endless_template_are_refused() -> None:
-    Path("mine.j2").write_text("{{ nothing.at.all }}")
     with ChatServer() as server:
-        with pytest.raises(UsageError, match="--max-usd cannot be enforced because the price"):
-            driven(server, max_usd=1.0)
-        with pytest.raises(TemplateError, match=r"mine\.j2"):
-            driven(server, own=DriveSettings(1, template="mine.j2")).carry_out()
+        assert (
+            "--max-usd cannot be enforced because a model's price is unknown" in driven(server, max_usd=1.0)["stopped"]
+        )
+        Path("templates").mkdir()
+        Path("templates/drive.j2").write_text("{{ nothing.at.all }}")
+        with pytest.raises(TemplateError, match=r"drive\.j2"):
+            driven(server)
+    Path("templates/drive.j2").unlink()
+    questions = StepQuestions(load_task("taxi"), most_tokens=100)
     with pytest.raises(TemplateError, match="the prompt has about"):
-        StepQuestions(load_task("taxi"), prompt_tokens=500 // 5)
+        questions.prompt([], [], np.zeros(1))
 
 
-def test_what_several_actuators_are_asked_for_is_told_in_order() -> None:
+def test_an_action_with_several_entries_is_asked_for_in_order() -> None:
     questions = StepQuestions(PAIR, memory=1)
-    speed = ShownQuantity("total", "", "0 and above", 1, labelled=True)
-    prompt = questions.prompt(Situation((speed,), (PastStep((speed,), "high, 0", -1.5),)))
+    speed = {"name": "total", "unit": "", "text": "0 and above", "bin": 1, "labelled": True, "is_text": False}
+    prompt = questions.prompt([speed], [{"shown": [speed], "action": "high, 0", "reward": -1.5}], np.zeros(1))
     assert "gear, horn, in this order" in prompt.messages[0].content
     assert prompt.messages[0].content.endswith("Action: low, 0\n")
     assert "- total 0 and above: you chose high, 0, reward -1.5\n" in prompt.messages[1].content
@@ -294,9 +312,9 @@ def test_the_command_tells_what_it_took_and_keeps_no_key(
         arguments = ("--llm", "compatible:m", "--base-url", server.openai_url, "--episodes", 2, "--out", "here")
         done = line("drive", "frozenlake", *arguments)
     assert done.code == 0, done.err
-    assert "frozenlake (FrozenLake-v1), 2 episodes, decided by: compatible:m" in done.out
-    assert "shown: bins of row, column (16 cells); up to 4 questions at a time" in done.out
-    assert "tokens and cost unknown an episode" in done.out
+    assert "frozenlake (FrozenLake-v1), 2 episodes, decided by: compatible:m\n" in done.out
+    assert "continue later with the same command and --out here" in done.out
+    assert "tokens, cost unknown" in done.out
     assert "score of the table of choices: " in done.out
     assert server.chats[0].headers["authorization"] == f"Bearer {key}"
     assert files_with(tmp_path, key) == []
@@ -304,10 +322,10 @@ def test_the_command_tells_what_it_took_and_keeps_no_key(
 
 def test_texts_are_shown_as_they_are_read_and_the_table_asks_what_they_contain() -> None:
     with ChatServer(["Action: go north"] * 2) as server:
-        outcome = driven(server, "adventure", DriveSettings(episodes=1, concurrency=1)).carry_out()
+        found = driven(server, "adventure", 1)
     first = asked(server)[0]
     assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
     assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
-    assert outcome.returns == (-60.0,)
-    assert outcome.asked == outcome.cells_seen == 2, "the hall and the room to the north, which has no way north"
+    assert found["returns"] == [-60.0]
+    assert found["asked"] == found["cells_seen"] == 2, "the hall and the room to the north, which has no way north"
     assert "contains(" in Path("out", "best.json").read_text()

@@ -1,10 +1,12 @@
-"""A model on call: what it is asked, what its plans become, who asks it when, and what that costs."""
+"""Mediation: the questions for plans, the plans read from answers, the mediators, and the costs."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +17,33 @@ from support import LEANING, Line
 
 import policygen
 from policygen.errors import PolicyError, TaskError, UsageError
-from policygen.extensions.seats.asking import UnreadableAnswer
 from policygen.extensions.seats.mediate import (
     MEDIATOR_TASK,
     MEDIATORS,
-    Mediation,
-    MediationResult,
-    MediationSettings,
-    MediatorRow,
-    learned_verdict,
-    named_mediators,
+    mediate,
+    open_mediation,
     page,
-    rooms_of,
-    task_of_room,
+    read_mediators,
+    read_rooms,
 )
 from policygen.extensions.seats.plans import read_plan
+from policygen.extensions.seats.session import UnreadableAnswer
 from policygen.extensions.worlds.robot import RoomReport, Signs
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
-Asked = tuple[Path, MediationResult, ChatServer]
+Found = dict[str, Any]
+Asked = tuple[Path, Found, ChatServer]
 
 
-def mediation(llm: str, names: tuple[str, ...] = ("always",), out: str = "out", **options: Any) -> Mediation:
-    task = load_task(MEDIATOR_TASK)
-    settings = MediationSettings(("SimpleDoorKey",), named_mediators(names), options.pop("episodes", 3), concurrency=1)
-    return Mediation(task, effective_config(task, MEDIATOR_TASK, options={"llm": llm, **options}), settings, Path(out))
+def mediation(
+    llm: str, names: Sequence[str] = ("always",), out: str = "out", episodes: int = 3, **options: Any
+) -> Found:
+    config = effective_config(load_task(MEDIATOR_TASK), MEDIATOR_TASK, options={"llm": llm, **options})
+    with closing(open_mediation(config, Path(out), concurrency=1)) as session:
+        return mediate(session, ["SimpleDoorKey"], read_mediators(names), episodes=episodes, train=200)
 
 
 def read(text: str, known: str) -> str:
@@ -114,42 +115,42 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     """Three episodes in which a model always explores, one answer is repaired, and one is no plan even then."""
     folder = tmp_path_factory.mktemp("on call") / "out"
     with ChatServer(["Hm.", "Plan: explore", "Hm.", "Hm?", *["Plan: explore"] * 20]) as server:
-        options = {"base_url": server.openai_url, "prices": (1.0, 2.0), "episodes": 3}
-        outcome = mediation("compatible:m", ("always", "hard-coded"), str(folder), **options).carry_out()
-    return folder, outcome, server
+        options = {"base_url": server.openai_url, "prices": (1.0, 2.0)}
+        found = mediation("compatible:m", ("always", "hard-coded"), str(folder), **options)
+    return folder, found, server
 
 
-def test_the_same_report_is_asked_about_once_whoever_asks_again(asked: Asked) -> None:
-    folder, outcome, server = asked
+def test_equal_reports_are_one_question_for_all_mediators(asked: Asked) -> None:
+    folder, found, server = asked
     reports = [one.body["messages"][1]["content"] for one in server.chats if len(one.body["messages"]) == 2]
-    assert len(reports) == len(set(reports)) == outcome.asked
+    assert len(reports) == len(set(reports)) == found["asked"]
     assert reports[0] == "Seen so far: nothing but walls and floor.\nIn hand: nothing.\n\nWhat is the plan?\n"
-    assert sum(sum(row.questions) for row in outcome.rows) > 10 * outcome.asked
+    assert sum(sum(row["questions"]) for row in found["rows"]) > 10 * found["asked"]
     saved = json.loads((folder / "mediate.json").read_text())
-    assert (saved["asked"], saved["finished"]) == (outcome.asked, True)
+    assert (saved["asked"], saved["finished"]) == (found["asked"], True)
 
 
 def test_an_answer_without_a_plan_gets_one_repair_and_then_the_robot_explores(asked: Asked) -> None:
-    _, outcome, server = asked
-    assert (outcome.repairs, outcome.fallbacks) == (2, 1)
-    assert outcome.fallback_uses >= 1
-    assert outcome.requests == outcome.asked + outcome.repairs
+    _, found, server = asked
+    assert (found["repairs"], found["fallbacks"]) == (2, 1)
+    assert found["fallback_uses"] >= 1
+    assert found["requests"] == found["asked"] + found["repairs"]
     repair = server.chats[1].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert "`Hm` is no option; options are explore" in repair[3]["content"]
-    assert outcome.usd == pytest.approx(outcome.requests * 2200e-6)
+    assert found["usd"] == pytest.approx(found["requests"] * 2200e-6)
 
 
 def test_a_mediator_whose_episodes_a_budget_cut_short_is_left_out() -> None:
     with ChatServer(["Plan: explore"] * 9) as server:
         options = {"base_url": server.openai_url, "episodes": 8, "max_calls": 1}
-        outcome = mediation("compatible:m", **options).carry_out()
-        assert (outcome.requests, outcome.stopped, outcome.rows) == (1, "all 1 calls (--max-calls) are used", ())
-        with pytest.raises(UsageError, match="holds a mediation whose seed is 0, not 7; choose another --out"):
+        found = mediation("compatible:m", **options)
+        assert (found["requests"], found["stopped"], found["rows"]) == (1, "all 1 calls (--max-calls) are used", [])
+        with pytest.raises(UsageError, match="another `policygen mediate`: its seed is 0, not 7; choose another --out"):
             mediation("compatible:m", seed=7, **options)
 
 
-def test_who_cannot_plan_is_refused_before_anything_is_played() -> None:
+def test_builtin_is_refused_before_anything_is_played() -> None:
     with pytest.raises(UsageError, match="builtin proposes policies and cannot plan"):
         mediation("builtin")
     assert not Path("out").exists()
@@ -160,7 +161,7 @@ def test_without_the_package_a_sentence_says_which_extra_brings_it(monkeypatch: 
     monkeypatch.setitem(sys.modules, "minigrid", None)
     monkeypatch.setitem(sys.modules, "minigrid.core.constants", None)
     with pytest.raises(TaskError, match=r"policygen\[minigrid\]"):
-        mediation("planner")
+        read_rooms([])
 
 
 def test_mediators_ask_when_their_names_say() -> None:
@@ -174,55 +175,47 @@ def test_mediators_ask_when_their_names_say() -> None:
     assert MEDIATORS["random"](over, rng)
 
 
-def test_a_table_is_a_mediator_and_what_all_took_is_written_down(line: Line) -> None:
+def test_a_table_is_a_mediator_and_the_page_has_a_row_for_each(line: Line) -> None:
     table = "| new | ended | action |\n|---|---|---|\n| 0 | 0 | continue |\n| * | * | ask |"
-    policygen.parse(table, task_of_room("SimpleDoorKey")).save("mine.json")
+    policygen.parse(table, MEDIATOR_TASK).save("mine.json")
     names = [word for name in ("always", "hard-coded", "mine.json", "learned") for word in ("--mediator", name)]
-    options = ("--train", 200, "--cost", 0.02, "--set", "temperature=0", "--episodes", 30, "-o", "on_call.md")
-    command = ("mediate", "simple-door-key", "--llm", "planner", *names, *options)
-    said = line(*command, "--out", "here")
+    options = ("--train", 200, "--episodes", 30, "-o", "on_call.md", "--out", "here")
+    said = line("mediate", "SimpleDoorKey", "--llm", "planner", *names, *options)
     assert said.code == 0, said.err
-    assert "planner: planner: rules, not a language model; 30 episodes" in said.out
+    assert "plans by: planner, which is not a language model" in said.out
     found = json.loads(Path("here/mediate.json").read_text())
     assert found["llm_calls"] == 0
-    assert "SimpleDoorKey: learning when to ask from 200 episodes" in said.err
-    learned = Policy.load(Path("here/SimpleDoorKey.json")).to_text(whole=True)
-    assert found["tables"] == [["SimpleDoorKey", learned]]
-    always, hard_coded, mine, _ = found["rows"]
+    always, hard_coded, mine, learned = found["rows"]
+    assert learned["table"] == Policy.load(Path("here/SimpleDoorKey.json")).to_text(whole=True)
     assert sum(mine["opened"]) == sum(always["opened"]) == 30 > sum(hard_coded["opened"])
     assert 30 < sum(hard_coded["questions"]) < sum(mine["questions"]) < sum(always["questions"]) / 5
     text = Path("on_call.md").read_text()
     assert text.count("\n| SimpleDoorKey | ") == 4
     assert "Plans come from `planner`, a rule-based planner, no language model;" in " ".join(text.split())
-    again = " ".join(map(str, command)).replace(" --mediator", " --seed 0 --mediator", 1)
-    assert f"policygen {again}\n" in text
 
 
 def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
-    assert rooms_of(["key-in-box", "policygen/ColoredDoorKey-v0", "KeyInBox"]) == ("KeyInBox", "ColoredDoorKey")
-    assert len(rooms_of([])) == 4
-    assert dict(task_of_room("KeyInBox", 0.2).kwargs) == {"room": "KeyInBox", "cost": 0.2}
+    assert len(read_rooms([])) == 4
     with pytest.raises(UsageError, match="there is no room hall; name one of SimpleDoorKey"):
-        rooms_of(["hall"])
+        read_rooms(["hall"])
+    assert list(read_mediators([])) == ["always", "never", "random", "hard-coded", "learned"]
     with pytest.raises(
         UsageError, match="--mediator often is neither one of always, never, random, hard-coded, learned"
     ):
-        named_mediators(["often"])
+        read_mediators(["often"])
     policygen.parse(LEANING, "cartpole").save("lean.json")
     with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; name a policy for when-to-ask"):
-        named_mediators(["lean.json"])
+        read_mediators(["lean.json"])
 
 
-def test_the_page_says_what_was_missed() -> None:
-    rows = (
-        MediatorRow("KeyInBox", "always", (True, True), (0.9, 0.9), (9, 9), (9, 9)),
-        MediatorRow("KeyInBox", "learned", (True, False), (0.9, 0.0), (9, 100), (2, 2)),
-    )
-    outcome = MediationResult(
-        llm="planner", is_language_model=False, seed=0, episodes=2, rows=rows, tables=(("KeyInBox", "a table"),)
-    )
-    missed = "KeyInBox: missed; learned opens 1 of 2 doors, 1 fewer than always, with 22% of its questions"
-    assert learned_verdict(outcome, "KeyInBox") == missed
-    text = page(outcome, "again", 0.02)
-    assert f"- {missed}." in text
-    assert "a cost of 0.02 per question" in " ".join(text.split())
+def test_the_page_says_what_a_learned_mediator_missed(asked: Asked) -> None:
+    _, found, _ = asked
+    room = {"room": "KeyInBox", "returns": [0.9, 0.0], "steps": [9, 100]}
+    rows = [
+        {**room, "mediator": "always", "opened": [True, True], "questions": [9, 9]},
+        {**room, "mediator": "learned", "opened": [True, False], "questions": [2, 2], "table": "a table"},
+    ]
+    text = page({**found, "rows": rows, "stopped": "all calls are used"})
+    assert "- KeyInBox: missed; learned opens 1 of 2 doors, always 2, with 22% of its questions.\n" in text
+    assert "The learned mediator of KeyInBox:\n\n    a table\n" in text
+    assert "Stopped: all calls are used; a mediator" in text
