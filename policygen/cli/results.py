@@ -43,9 +43,9 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
 
 def _show_run(run: Path, number: int | None) -> None:
-    """Print the plant and the idle parts of an attempt (default: the best), and the run's number of steps."""
+    """Print the plant and the values that were not finite of an attempt (default: the best), and the run's steps."""
     from policygen.progress import tuning_warning
-    from policygen.runs.attempt import best_of, idle_words, steps_played
+    from policygen.runs.attempt import best_of, steps_played, undefined_words
     from policygen.runs.logbook import Logbook
 
     try:
@@ -55,7 +55,7 @@ def _show_run(run: Path, number: int | None) -> None:
             say(f"\nWarning: {warning}", err=True)
         if best is not None and best.tuned.fitted_plant is not None:
             say(f"\n{best.tuned.fitted_plant.to_text()}")
-        for line in idle_words(best) if best is not None else ():
+        if best is not None and (line := undefined_words(best)):
             say(f"\n# {line}")
         say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")
     except PolicygenError as error:

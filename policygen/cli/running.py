@@ -210,7 +210,7 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     from policygen.episodes.score import first_episodes
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal
-    from policygen.runs.attempt import idle_words, steps_played
+    from policygen.runs.attempt import steps_played, undefined_words
     from policygen.search.run import carry_out
 
     opt.say_key(active_run.provider)
@@ -244,7 +244,7 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     for one in final.violations:
         say(f"requirement {one}")
     say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")
-    for line in idle_words(best):
+    if line := undefined_words(best):
         say(line)
     say(f"steps of the environment before the final score: {steps_played(active_run.search.attempts)}")
     say(f"results: {active_run.folder}")

@@ -159,7 +159,6 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         "tuned": tuned,
         "spread": spread,  # the final spread of the search for the constants of each place, in per cent
         "at_an_end": _at_an_end(best.policy) if best.tuned.refinement else [],
-        "idle": best.idle,
         "played": played,  # equal episodes are counted together
         "terms": [name for name, _ in best.played.terms],
     }

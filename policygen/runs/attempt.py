@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import from_json, to_json
 
-from policygen.episodes.idle import Idle
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
@@ -30,7 +29,7 @@ from policygen.policies.policy import Policy, from_record, size_of
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
-MOST_IDLE = 6  # parts without effect that are listed
+MOST_UNDEFINED = 6  # values that were not finite that are listed
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 START = "start"  # `Requests.model` of a policy that the user gave with --start
@@ -339,7 +338,6 @@ class Attempt:
         plant: the lines of a plant that the reply wrote; None for most attempts.
         undefined: features and outputs that were not finite, each with its share of the steps.
         violations: how often its scored episodes violated each requirement of the task.
-        idle: parts of the policy without effect in these episodes.
         unstable: number of scored episodes in which the environment reported that the simulation diverged.
         stopped: the reason if a budget was used up before a repair or the score of this attempt; the run then ends.
             Empty for most attempts.
@@ -360,7 +358,6 @@ class Attempt:
     plant: Plant | None = None
     undefined: tuple[tuple[str, float], ...] = ()
     violations: tuple[Violations, ...] = ()
-    idle: tuple[Idle, ...] = ()
     unstable: int = 0
     stopped: str = ""
     seconds: float = 0.0
@@ -408,16 +405,12 @@ def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
     return next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
 
 
-def idle_words(attempt: Attempt) -> list[str]:
-    """Return sentences on the values of an attempt's policy that were not finite, and on its parts without effect."""
-    undefined = [f"`{name}` in {share:.2g} of the steps" for name, share in attempt.undefined]
-    found = {"no finite number": undefined, "without effect": [str(one) for one in attempt.idle]}
-    return [
-        f"{what} in the {len(attempt.played)} episodes of attempt {attempt.number}: {', '.join(parts[:MOST_IDLE])}"
-        + (f", and {len(parts) - MOST_IDLE} more" if len(parts) > MOST_IDLE else "")
-        for what, parts in found.items()
-        if parts
-    ]
+def undefined_words(attempt: Attempt) -> str:
+    """Return a sentence on the values of an attempt's policy that were not finite; empty without any."""
+    found = [f"`{name}` in {share:.2g} of the steps" for name, share in attempt.undefined]
+    more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
+    where = f"in the {len(attempt.played)} episodes of attempt {attempt.number}"
+    return f"no finite number {where}: {', '.join(found[:MOST_UNDEFINED])}{more}" if found else ""
 
 
 def costs_of(attempts: Iterable[Attempt]) -> Costs:

@@ -43,7 +43,7 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
     for name in ("score", "proposed_score", "tuning", "shaping", "plant", "fitted_plant"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
     record["played"] = attempt.played.rows
-    for name in ("problems", "idle", "violations"):
+    for name in ("problems", "violations"):
         record[name] = [asdict(one) for one in record[name]]
     return record
 

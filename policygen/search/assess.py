@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from policygen.episodes.idle import undefined_and_idle
+import numpy as np
+
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
@@ -16,6 +17,7 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
+from policygen.quantities.compiled import compile_batch
 from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES
 from policygen.runs.state import Assessment, Search, revised
@@ -115,16 +117,14 @@ def _assessed(
     assert performance.score is not None
     verdict, best_score = _contest(policy, performance, search, runner)
     untuned = runner.config.refine.method is not None and not tuned.refinement
-    undefined, idle = undefined_and_idle(policy, performance.trajectories)
     attempt = replace(
         attempt,
         saved=saved(policy) if tuned.kept else attempt.saved,
         tuned=tuned,
         score=performance.score,
         played=Played.of(performance.trajectories),
-        undefined=undefined,
+        undefined=undefined_shares(policy, performance.trajectories),
         violations=performance.violations,
-        idle=idle,
         unstable=sum(t.unstable for t in performance.trajectories),
         accepted=verdict.accepted,
         verdict=verdict.words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
@@ -134,6 +134,25 @@ def _assessed(
     if attempt.accepted:
         validation = None if best_score.exact else runner.validate(policy, None, runner.config.episodes)
     return Assessment(attempt, [*better.watched, *performance.trajectories], best_score, validation)
+
+
+def undefined_shares(policy: Policy, trajectories: Sequence[Trajectory]) -> tuple[tuple[str, float], ...]:
+    """Return the features and outputs that were not finite, each with its share of the steps.
+
+    Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values.
+    """
+    formulas = [*policy.reader.needed, *policy.formulas()]
+    steps = sum(t.length for t in trajectories)
+    if not formulas or not steps:
+        return ()
+    parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
+    joined = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+    # A quantity that nothing reads has one number per episode.
+    columns = [column if len(column) == steps else np.zeros(steps) for column in joined]
+    with np.errstate(all="ignore"):
+        values = [(name, np.asarray(compile_batch(node, policy.reader.names)(columns))) for name, node in formulas]
+    shares = ((name, float(np.mean(~np.isfinite(found)))) for name, found in values)
+    return tuple((name, share) for name, share in shares if share > 0)
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:

@@ -6,8 +6,6 @@ It tests `search.assess` and `search.runner`.
 from __future__ import annotations
 
 import dataclasses
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,7 @@ import policygen
 from policygen.episodes.score import difference, episode_seeds, first_episodes
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
-from policygen.runs.attempt import MOST_IDLE, idle_words
+from policygen.runs.attempt import MOST_UNDEFINED, undefined_words
 from policygen.runs.tuning import SIGNIFICANCE
 from policygen.search.resume import load_run
 
@@ -292,7 +290,7 @@ def test_a_proposal_that_was_not_tuned_says_so(text: str, settings: dict[str, An
     assert attempt.verdict.endswith("not tuned: nothing to tune, or too few episodes")
 
 
-def test_what_is_no_finite_number_is_told_and_kept() -> None:
+def test_what_is_no_finite_number_is_told_and_kept(line: Line) -> None:
     broken = fenced("let bad = log(-1 - angle^2)\nlet far = 1/(spin - spin)\nleft = 0\nright = angle + bad + far")
     result = run([broken, fenced("left = 0\nright = angle")], policy="linear")
     assert dict(result.attempts[1].undefined) == {"bad": 1.0, "far": 1.0}
@@ -300,31 +298,13 @@ def test_what_is_no_finite_number_is_told_and_kept() -> None:
     _, second = transcript_of(result.folder)
     asked = second["messages"][-1]["content"]
     assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
-    assert load_run(result.folder).search.attempts[1].undefined == result.attempts[1].undefined
-
-
-def test_what_has_no_effect_is_told_to_the_model_and_the_user_and_kept(line: Line) -> None:
-    idle = fenced("let late = angle > 9", "left = 0", "right = angle + spin + where(late, 5, 0) + 0.0001*velocity")
-    result = run([idle, idle], policy="linear")
-    first, told = result.attempts[1], ("`late` in right (never true)", "`angle > 9` in late (never true)")
-    assert {str(one) for one in first.idle} >= set(told)
-    _, second = transcript_of(result.folder)
-    (line_in_prompt,) = re.findall(r"^Without effect in its episodes: .*$", second["messages"][-1]["content"], re.M)
-    assert all(part in line_in_prompt for part in told)
-    assert load_run(result.folder).search.attempts[1].idle == first.idle
-    (words,) = idle_words(first)
-    assert words.startswith("without effect in the 10 episodes of attempt 1: ")
-    assert f"\n# {words}\n" in line("show", result.folder).out
-    many = dataclasses.replace(first, idle=first.idle * 9)
-    assert idle_words(many)[0].endswith(f", and {9 * len(first.idle) - MOST_IDLE} more")
-
-
-def test_a_run_says_at_its_end_what_had_no_effect(line: Line) -> None:
-    small = ("--iterations", 1, "--set", "final_episodes=2", "--jobs", 1)
-    said = line("run", "cartpole", "--policy", "linear", *small)
-    best = load_run(Path(re.findall(r"results: (\S+)", said.out)[0])).search.best
-    (words,) = idle_words(best)
-    assert f"\n{words}\n" in said.out
+    first = load_run(result.folder).search.attempts[1]
+    assert first.undefined == result.attempts[1].undefined
+    words = "no finite number in the 10 episodes of attempt 1: `bad` in 1 of the steps, `far` in 1 of the steps"
+    assert undefined_words(first) == words
+    assert f"\n# {words}\n" in line("show", result.folder, "--attempt", 1).out
+    many = dataclasses.replace(first, undefined=first.undefined * 9)
+    assert undefined_words(many).endswith(f", and {18 - MOST_UNDEFINED} more")
 
 
 @pytest.mark.filterwarnings("error")
