@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from support import ARM, CHECKOUT, PAIR
 
+from policygen.extensions.export.formats import exported
+from policygen.extensions.export.source import short_name
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
@@ -268,3 +271,72 @@ def built(folder: Path, name: str, *flags: str) -> subprocess.CompletedProcess[s
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return subprocess.run([str(folder / "tested")], capture_output=True, text=True)
+
+
+CORTEX = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=soft", "-Os", "-ffunction-sections")
+
+Decide = Callable[[npt.NDArray[np.float64]], npt.NDArray[Any]]
+
+
+def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",)) -> Decide:
+    """Return the exported policy, compiled: a function from contiguous observations (n, d) to n actions.
+
+    A policy that remembers begins an episode with the first row, and the other rows are its next steps.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler reports a problem.
+    """
+    task, name = policy.task, short_name(policy.task)
+    memory = f"struct {name}_memory memory;" if policy.remembers else ""
+    reset = f"{name}_reset(&memory);" if policy.remembers else ""
+    arguments = f"observations + i * {len(task.observations)}" + (", &memory" if policy.remembers else "")
+    kind = "float" if task.has_numbers else "int"
+    many = len(task.actuators)
+    call = f"actions[i] = {name}_act({arguments});"
+    if task.action_space != "discrete":
+        call = f"{name}_act({arguments}, actions + i * {many});"
+    source, library = folder / f"{name}.c", folder / f"{name}.so"
+    source.write_text(
+        exported(policy, "c")
+        + f"void run(const double *observations, {kind} *actions, long n);\n"
+        + f"void run(const double *observations, {kind} *actions, long n)\n"
+        + f"{{\n    long i;\n    {memory}\n    {reset}\n    for (i = 0; i < n; ++i)\n        {call}\n}}\n"
+    )
+    line = ["cc", *STRICT, *flags, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
+    subprocess.run(line, check=True, capture_output=True, text=True)
+    run = ctypes.CDLL(str(library)).run
+    run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long)
+    run.restype = None
+    dtype = np.float32 if kind == "float" else np.int32
+
+    def decide(rows: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        actions = np.empty((len(rows), many), dtype)
+        run(rows.ctypes.data, actions.ctypes.data, len(rows))
+        return actions[:, 0] if task.action_space == "discrete" else actions
+
+    return decide
+
+
+def bytes_on_cortex(policy: Policy, folder: Path) -> tuple[int, int]:
+    """Return the size of the exported policy's code and constants on an ARM Cortex-M4 without floating point, in bytes.
+
+    Returns:
+        The policy's own, and with the used parts of the C library.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler reports a problem.
+    """
+    name = short_name(policy.task)
+    source, alone, whole = folder / f"{name}.c", folder / "alone.o", folder / "whole.elf"
+    source.write_text(exported(policy, "c"))
+    cc = ["arm-none-eabi-gcc", *STRICT, *CORTEX]
+    subprocess.run([*cc, "-c", str(source), "-o", str(alone)], check=True, capture_output=True, text=True)
+    link = ["-nostartfiles", "--specs=nano.specs", "--specs=nosys.specs", "-Wl,--gc-sections"]
+    link.append(f"-Wl,-e,{name}_act")
+    subprocess.run([*cc, *link, str(source), "-o", str(whole), "-lm"], check=True, capture_output=True, text=True)
+    sizes = []
+    for file in (alone, whole):
+        told = subprocess.run(["arm-none-eabi-size", str(file)], check=True, capture_output=True, text=True).stdout
+        text, data, *_ = told.splitlines()[1].split()
+        sizes.append(int(text) + int(data))
+    return sizes[0], sizes[1]

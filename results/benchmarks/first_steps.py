@@ -36,12 +36,7 @@ from policygen.tasks.task import Task
 MEASURED = Measurements("first_steps", ("case", "steps", "seed", "constants", "as written", "tuned", "episodes"))
 RESULTS = HERE.parent
 REVISIONS: dict[str, dict[str, Any]] = json.loads((HERE / "first_steps_replies.json").read_text())
-FIRST_REPLIES = {
-    "hopper": "Hopper-v5",
-    "walker2d": "Walker2d-v5",
-    "halfcheetah": "HalfCheetah-v5",
-    "bipedalwalker-235": "BipedalWalker-v3",
-}
+FIRST_REPLIES = {"halfcheetah": "HalfCheetah-v5", "bipedalwalker-235": "BipedalWalker-v3"}
 CASES = (*REVISIONS, *FIRST_REPLIES)
 STEPS = {"usual": FIRST_STEP, "careful": CAREFUL_STEP}
 EPISODES = 800  # of tuning: about the share of one reply of eight

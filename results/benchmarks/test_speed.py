@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import speed
-from speed_parts import acting, exported, playing, running, sections
+from speed_parts import acting, playing, running, sections
 from speed_parts import rows as ratios
 from speed_parts.rows import UNJUDGED, Missing, Row, within
 
@@ -61,20 +59,6 @@ def test_the_command_prints_rows_and_writes_only_full_runs(
     assert (tmp_path / "b" / "speed.csv").exists()
 
 
-def test_exported_c_is_measured_or_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as without:
-        without.setattr(shutil, "which", lambda name: None)
-        rows = list(exported.exported_c(1, True))
-    assert [row.why for row in rows if isinstance(row, Missing)] == [
-        "there is no C compiler `cc`",
-        "there is no cross compiler `arm-none-eabi-gcc`",
-    ] * 2
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler `cc`")
-    measured = [row for row in exported.exported_c(1, True) if isinstance(row, Row)]
-    assert {"ns", "s"} <= {row.unit for row in measured}
-
-
 def test_compiled_kernels_look_up_what_the_policy_does() -> None:
     pytest.importorskip("numba")
     policy = acting.cartpole_table()
@@ -97,16 +81,6 @@ def test_a_plain_loop_returns_what_the_simulator_does() -> None:
     seeds = episode_seeds(0, "bench", 5)
     with Simulator(task) as simulator:
         assert playing.plain_loop(task, policy, seeds) == [t.episode_return for t in simulator.play(policy, seeds)]
-
-
-def test_a_hopper_that_remembers_plays_the_steps_of_the_one_with_numbers_instead() -> None:
-    pytest.importorskip("mujoco")
-    ours, theirs = playing.with_and_without_memory()
-    assert set(ours.remembers) == {"smooth", "phase"}
-    assert not theirs.remembers
-    with Simulator(replace(ours.task, max_steps=60)) as simulator:
-        first, second = (simulator.play(policy, episode_seeds(0, "bench", 2)) for policy in (ours, theirs))
-    assert [t.actions.tolist() for t in first] == [t.actions.tolist() for t in second]
 
 
 def test_the_long_prompt_keeps_within_the_bar() -> None:

@@ -540,7 +540,7 @@ def test_the_lines_of_the_best_policy_shrink_after_everything_else() -> None:
 
 def test_what_goes_wrong_is_asked_for_where_something_does() -> None:
     context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
-    asked = "in one or two more what goes wrong in the worst episodes"
+    asked = "in one or two what goes wrong in the worst episodes"
     assert asked in texts(render_prompt(context, config))[1]
     solved = replace(context, task=replace(context.task, solved=-1e9))
     assert asked not in texts(render_prompt(solved, config))[1]

@@ -147,34 +147,6 @@ def one_at_a_time(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     )
 
 
-_REMEMBERING = """
-let smooth = 0.9*prev(smooth, spin) + 0.1*spin
-let sum = clip(prev(sum) + 0.02*angle, -1, 1)
-left = 0
-right = angle + 0.2*smooth + sum
-"""
-
-
-def remembering(repeats: int, quick: bool) -> Iterator[Row | Missing]:
-    """A controller that remembers, against the same policy with numbers in the place of what it remembers."""
-    task = load_task("cartpole")
-    policy = parse(_REMEMBERING, task).policy
-    plain = parse(_REMEMBERING.replace("prev(smooth, spin)", "0.1").replace("prev(sum)", "0.1"), task).policy
-    assert policy is not None
-    assert plain is not None
-    controller, observation = policy.controller(), some_observations(1)[0]
-    calls = 2_000 if quick else 20_000
-    yield compared(
-        "controller with memory, one observation",
-        lambda: controller(observation),
-        lambda: plain.act_one(observation),
-        "act_one, numbers instead of memory",
-        repeats=repeats,
-        bar=within(1.6),
-        inner=(calls, calls),
-    )
-
-
 def linear(repeats: int, quick: bool) -> Iterator[Row | Missing]:
     """`act` of a linear policy on a million rows."""
     task = load_task("Hopper-v5") if installed("mujoco") else None

@@ -34,7 +34,6 @@ from speed_parts.rows import (
     installed,
     scaled,
     timed,
-    within,
 )
 
 
@@ -215,49 +214,12 @@ def hopper(repeats: int, quick: bool) -> Iterator[Row | Missing]:
             )
 
 
-# What comes of it is zero, so that the policy with numbers instead of memory plays the same steps.
-_REMEMBERING = """
-let smooth = 0.9*prev(smooth) + 0.1*thigh_rate
-let phase = mod(prev(phase) + 0.3, 2*pi)
-let drive = clip(smooth + sin(phase), 0, 0)
-"""
-
-
-def hopper_remembering(repeats: int, quick: bool) -> Iterator[Row | Missing]:
-    """Hopper episodes of a policy that remembers, against the same with numbers in the place of what it remembers."""
-    if not installed("mujoco"):
-        yield Missing("Hopper-v5 with memory", 'MuJoCo is not installed; pip install "policygen[mujoco]"')
-        return
-    ours, theirs = with_and_without_memory()
-    seeds = episode_seeds(0, "bench", 16 if quick else 64)
-    for use_pool in (False, True):
-        if use_pool and not installed("envpool"):
-            yield Missing("Hopper-v5 with memory in EnvPool", 'it is not installed; pip install "policygen[envpool]"')
-            continue
-        with Players(ours.task, use_pool=use_pool) as players:
-            how = _warmed_up(players, theirs)
-            yield compared(
-                f"Hopper-v5 with memory, {len(seeds)} episodes, {how}",
-                functools.partial(players.play, ours, seeds),
-                functools.partial(players.play, theirs, seeds),
-                "numbers instead of memory",
-                repeats=repeats,
-                bar=within(1.15),
-            )
-
-
-def with_and_without_memory() -> tuple[Policy, Policy]:
-    """A Hopper policy that remembers, and the same with numbers in the place of what it remembers."""
-    plain = _REMEMBERING.replace("prev(smooth)", "0.1").replace("prev(phase)", "0.1")
-    return _hopping(_REMEMBERING, " + drive"), _hopping(plain, " + drive")
-
-
-def _hopping(lets: str = "", more: str = "") -> Policy:
-    """A Hopper policy: `lets`, and a PD law with `more` added to each torque."""
+def _hopping() -> Policy:
+    """A Hopper policy: a PD law for each torque."""
     task = load_task("Hopper-v5")
     names = task.observation_names
-    torques = "\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}{more}" for i in range(3))
-    policy = parse(lets + torques, task, "linear").policy
+    torques = "\n".join(f"action{i} = -0.5*{names[2 + i]} - 0.1*{names[8 + i]}" for i in range(3))
+    policy = parse(torques, task, "linear").policy
     assert policy is not None
     return policy
 

@@ -56,7 +56,7 @@ def long_prompt_characters() -> int:
     task = load_task("cartpole")
     assert task.grid is not None
     config = effective_config(task, "cartpole")
-    search = new_search(task, config)
+    search = new_search(task)
     rng = np.random.default_rng(0)
     best = parse(_NEARLY_PERFECT, task).policy
     assert isinstance(best, TablePolicy)
@@ -142,60 +142,6 @@ def own_share(seed: int) -> OwnShare:
     waiting = run.ledger.llm_seconds
     own = whole - stepping - waiting
     return OwnShare(own / whole, (search - stepped - waiting) / search, own / (whole - waiting))
-
-
-def resumption(repeats: int, quick: bool) -> Iterator[Row | Missing]:
-    """Time and memory of resuming a run of CartPole that was interrupted after many attempts."""
-    with tempfile.TemporaryDirectory() as folder:
-        short, long = (_interrupted(Path(folder) / str(count), count) for count in (50, 1_000 if quick else 10_000))
-        measured = [(_resumption_of(short), _resumption_of(long)) for _ in range(repeats)]
-    what = "resume a run of 10,000 attempts"
-    yield absolute(f"{what}: processor time", [long[0] for _, long in measured], 2.0, "the bar", bar="at most 2 s")
-    yield absolute(
-        f"{what}: memory beyond that for 50",
-        [(long[1] - short[1]) / 1024 for short, long in measured],
-        60.0,
-        "60 MiB",
-        unit="MiB",
-        bar="at most 60 MiB",
-    )
-
-
-def _interrupted(folder: Path, attempts: int) -> Path:
-    """Return the folder of a run that ended after so many attempts, with one more to go."""
-    from policygen.runs.config import effective_config
-    from policygen.search.run import start
-
-    task = load_task("cartpole")
-    options = {"iterations": attempts + 1, "llm": "random", "refine": "none", "stop_at": 1e9, "episodes": 2}
-    run = start(task, effective_config(task, "cartpole", options=options), folder)
-    for attempt in run.attempts():
-        if attempt.number == attempts:
-            break
-    run.break_off()
-    return run.folder
-
-
-# Imports first: what they take is not the run's. Linux only.
-_RESUME = """
-import re, sys, time
-from pathlib import Path
-from policygen.search.resume import resume
-import policygen.proposers.builtin, policygen.episodes.exact, policygen.policies.parse
-started = time.process_time()
-run = resume(Path(sys.argv[1]))
-seconds = time.process_time() - started
-# Not `getrusage`: its peak is that of the process which started this one, if that was larger.
-print(seconds, re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1], len(run.search.attempts))
-"""
-
-
-def _resumption_of(folder: Path) -> tuple[float, float]:
-    """Return processor time in seconds and peak memory in KiB of resuming a run, in a process of its own."""
-    command = [sys.executable, "-c", _RESUME, str(folder)]
-    seconds, peak, attempts = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    assert int(attempts) > 50
-    return float(seconds), float(peak)
 
 
 def help_text(repeats: int, quick: bool) -> Iterator[Row | Missing]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from speed_parts.acting import linear, lookup, one_at_a_time, remembering
-from speed_parts.exported import exported_c
-from speed_parts.learning import learning
+from speed_parts.acting import linear, lookup, one_at_a_time
 from speed_parts.playing import (
     buffer,
     cartpole,
     frozenlake,
     hopper,
-    hopper_remembering,
     refinement,
 )
 from speed_parts.rows import Missing, Row
-from speed_parts.running import help_text, overhead, prompt, resumption
+from speed_parts.running import help_text, overhead, prompt
 
 REPEATS = 7
 QUICK_REPEATS = 3
@@ -26,19 +23,14 @@ Section = Callable[[int, bool], Iterator[Row | Missing]]
 SECTIONS: tuple[Section, ...] = (
     lookup,
     one_at_a_time,
-    remembering,
     linear,
-    exported_c,
     cartpole,
     frozenlake,
     hopper,
-    hopper_remembering,
     refinement,
-    learning,
     buffer,
     prompt,
     overhead,
-    resumption,
     help_text,
 )
 

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from exporting import CASES, cases, flat, trying
+from exporting import CASES, cases, compiled, flat, trying
 from generators import linear_policies
 from generators import tables as random_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from speed_parts.exported import compiled
 from support import ARM, PAIR
 
 from policygen.extensions.export.formats import exported

@@ -13,10 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exporting import EVIL, every_function, hostile_table, hostile_task, random_table, shipped, tables, written
+from exporting import (
+    EVIL,
+    bytes_on_cortex,
+    compiled,
+    every_function,
+    hostile_table,
+    hostile_task,
+    random_table,
+    shipped,
+    tables,
+    written,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from speed_parts.exported import bytes_on_cortex, compiled
 from support import Line, summary_of, the_run
 
 from policygen.extensions.export.formats import FORMATS, exported
