@@ -9,8 +9,6 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.worlds.picture import Canvas
-
 # (probability, next state, reward, whether the episode ends) of each outcome of an action
 Outcomes = list[tuple[float, int, float, bool]]
 
@@ -23,10 +21,11 @@ class FiniteEnv(gym.Env[Any, Any]):
         initial_state_distrib: initial probability of each state, shape (states,).
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012
+
     def __init__(self, transitions: dict[int, dict[int, Outcomes]], start: int, render_mode: str | None = None) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            modes = ", ".join(self.metadata["render_modes"])
-            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; choose one of {modes}")
+            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; choose ansi")
         self.P = transitions
         self.start = start
         self.initial_state_distrib: npt.NDArray[np.float64] = np.eye(len(transitions))[start]
@@ -61,15 +60,11 @@ class FiniteEnv(gym.Env[Any, Any]):
         return self.state, reward, self._ended, False, {"prob": probability}
 
     def render(self) -> Any:
-        """Return the state as text (`ansi`) or as a picture of shape (height, width, 3) (`rgb_array`)."""
-        draw = {"ansi": self._text, "rgb_array": self._picture}.get(self.render_mode or "")
-        return draw() if draw is not None else None
+        """Return the state as text (`ansi`)."""
+        return self._text() if self.render_mode == "ansi" else None
 
     @abstractmethod
     def _text(self) -> str: ...
-
-    @abstractmethod
-    def _picture(self) -> npt.NDArray[np.uint8]: ...
 
 
 # --- Nim -------------------------------------------------------------------------------------------------------------
@@ -97,8 +92,6 @@ class NimEnv(FiniteEnv):
             0 then loses at once, three sticks cannot be taken, and the best expected return is -1/9 instead of 1.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
-
     def __init__(self, render_mode: str | None = None, published_actions: bool = False) -> None:
         fewest = 0 if published_actions else 1
         transitions = {
@@ -109,16 +102,6 @@ class NimEnv(FiniteEnv):
 
     def _text(self) -> str:
         return f"{'|' * self.state}{'.' * (STICKS - self.state)}  {self.state} left\n"
-
-    def _picture(self) -> npt.NDArray[np.uint8]:
-        picture = Canvas(80, 240)
-        for i in range(STICKS):
-            x = 23.0 + 21.5 * i
-            is_left = i < self.state
-            picture.segment((x, 22), (x, 66), 6, (196, 150, 92) if is_left else (232, 230, 224))
-            if is_left:
-                picture.disc((x, 18), 5.5, (190, 60, 44))
-        return picture.pixels()
 
 
 def _outcomes_of_taking(sticks: int, taken: int) -> Outcomes:
@@ -142,7 +125,6 @@ STEP_REWARD = -0.1 / (SIDE * SIDE)
 MOVES = {0: (-1, 0), 1: (1, 0), 2: (0, 1), 3: (0, -1)}  # (rows, columns)
 # The pairs of squares without a wall between them: a spanning tree of the grid.
 PASSAGES = frozenset(map(frozenset, [(0, 1), (1, 2), (2, 5), (5, 4), (0, 3), (3, 6), (6, 7), (7, 8)]))
-_SQUARE = 64  # side of a square in pixels
 
 
 class MazeEnv(FiniteEnv):
@@ -162,8 +144,6 @@ class MazeEnv(FiniteEnv):
     Info: `"prob"`, the probability of the outcome, here always 1.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
-
     def __init__(self, render_mode: str | None = None) -> None:
         squares = range(SIDE * SIDE)
         super().__init__({s: {a: _outcomes_of_moving(s, a) for a in MOVES} for s in squares}, 0, render_mode)
@@ -178,26 +158,6 @@ class MazeEnv(FiniteEnv):
                 below += ("   " if _is_open(square, 1) else "---") + "+"
             lines += [squares, below]
         return "\n".join(lines) + "\n"
-
-    def _picture(self) -> npt.NDArray[np.uint8]:
-        margin = 8
-        size = SIDE * _SQUARE + 2 * margin
-        picture = Canvas(size, size)
-        corner = margin + (SIDE - 1) * _SQUARE
-        picture.rectangle((corner, corner), (corner + _SQUARE, corner + _SQUARE), (176, 214, 164))
-        half = _SQUARE / 2
-        for square in range(SIDE * SIDE):
-            row, column = divmod(square, SIDE)
-            x, y = margin + (column + 0.5) * _SQUARE, margin + (row + 0.5) * _SQUARE  # its middle
-            if square == self.state:
-                picture.disc((x, y), 16, (58, 104, 176))
-            for action, (down, right) in MOVES.items():
-                if not _is_open(square, action):  # a wall on that side, across the direction of the move
-                    side_x, side_y = x + half * right, y + half * down
-                    across_x, across_y = abs(half * down), abs(half * right)
-                    upper_left = side_x - across_x, side_y - across_y
-                    picture.segment(upper_left, (side_x + across_x, side_y + across_y), 6, (62, 66, 74))
-        return picture.pixels()
 
 
 def _is_open(square: int, action: int) -> bool:

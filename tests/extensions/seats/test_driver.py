@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_server import ChatServer, Scripted
-from support import CHECKOUT, LEANING, PAIR, Line, files_with, lines_of, transcript_of
+from support import CHECKOUT, LEANING, Line, files_with, lines_of, transcript_of
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
@@ -138,15 +138,6 @@ def test_the_steps_before_belong_to_the_situation() -> None:
     assert questions[0].startswith("The episode begins.\n\nNow:\n- row: 0\n- column: 0\n")
     assert questions[1].startswith("The last step:\n- row 0, column 0: you chose down, reward 0\n\nNow:\n")
     assert len(set(questions)) == len(questions) == found["asked"]
-
-
-def test_continuous_observations_are_shown_as_bins_with_units() -> None:
-    with ChatServer(["left"] * 40) as server:
-        found = driven(server, "cartpole")
-    assert "- angle [rad]: 0 to 0.02 (bin 3)\n" in "".join(asked(server))
-    assert "- angle: 0 = below -0.06" in server.chats[0].body["messages"][0]["content"]
-    assert max(found["returns"]) < 12  # always left
-    assert Policy.load("out/best.json").to_text().splitlines()[-1].split("|")[-2].strip() == "left"
 
 
 def test_a_task_without_bins_is_shown_numbers_and_makes_no_table() -> None:
@@ -277,15 +268,6 @@ def test_an_unknown_price_and_a_broken_or_endless_template_are_refused() -> None
     questions = StepQuestions(load_task("taxi"), most_tokens=100)
     with pytest.raises(TemplateError, match="the prompt has about"):
         questions.prompt([], [], np.zeros(1))
-
-
-def test_an_action_with_several_entries_is_asked_for_in_order() -> None:
-    questions = StepQuestions(PAIR, memory=1)
-    speed = {"name": "total", "unit": "", "text": "0 and above", "bin": 1, "labelled": True, "is_text": False}
-    prompt = questions.prompt([speed], [{"shown": [speed], "action": "high, 0", "reward": -1.5}], np.zeros(1))
-    assert "gear, horn, in this order" in prompt.messages[0].content
-    assert prompt.messages[0].content.endswith("Action: low, 0\n")
-    assert "- total 0 and above: you chose high, 0, reward -1.5\n" in prompt.messages[1].content
 
 
 def test_a_policy_drives_without_a_key_and_a_setting_without_effect_is_refused(line: Line) -> None:

@@ -6,8 +6,6 @@ It tests `extensions.worlds.finite`, `extensions.worlds.navigation`, `extensions
 
 from __future__ import annotations
 
-import inspect
-import re
 import subprocess
 import sys
 import warnings
@@ -23,13 +21,12 @@ from policygen.extensions import worlds
 
 assert worlds
 ROOMS = ["SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"]
-PARTS = ["Actions", "Observation", "Reward", "Start", "End"]  # of the documentation
 NAMES = ["Nim", "Maze", "Navigation", "Pong", "Adventure", "PendulumTorque", "WhenToAsk", *ROOMS]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gymnasium_finds_nothing_to_criticise(name):
-    mode = {"Adventure": "ansi", "PendulumTorque": None}.get(name, "rgb_array")
+    mode = {"Adventure": "ansi", "Nim": "ansi", "Maze": "ansi", "PendulumTorque": None}.get(name, "rgb_array")
     env = gym.make(f"policygen/{name}-v0", render_mode=mode)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -39,14 +36,7 @@ def test_gymnasium_finds_nothing_to_criticise(name):
     env.close()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_parts_of_an_environment_are_documented(name):
-    env = gym.make(f"policygen/{name}-v0").unwrapped
-    text = inspect.getdoc(type(env))
-    assert re.findall(r"^(Actions|Observation|Reward|Start|End): ", text, re.MULTILINE) == PARTS
-
-
-@pytest.mark.parametrize("name", ["Nim", "Maze", "Navigation", "Pong", "WhenToAsk", "SimpleDoorKey"])
+@pytest.mark.parametrize("name", ["Navigation", "Pong", "WhenToAsk", "SimpleDoorKey"])
 def test_a_picture_shows_the_state(name):
     env = gym.make(f"policygen/{name}-v0", render_mode="rgb_array")
     env.reset(seed=0)
