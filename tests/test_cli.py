@@ -356,7 +356,7 @@ def test_a_key_goes_where_a_file_says_only_when_trusted_and_where_is_printed(
 ODD_NAMES = {"half a character": "x\udcff", "a line end": "x\n#!", "an escape": "x\x1b[2J", "long": "x" * 300}
 NAMED = """
 show NAME; eval NAME; plot NAME; compare NAME; film NAME; report NAME; resume NAME; simplify NAME
-export NAME --to c; comment NAME hello; pause NAME; continue NAME; tasks NAME; tasks NAME.toml; run NAME
+export NAME --to c; tasks NAME; tasks NAME.toml; run NAME
 prompt NAME; sweep NAME; drive NAME --llm manual; new NAME; templates show NAME; templates copy NAME
 templates diff NAME; mediate --llm manual --mediator NAME; run cartpole --out NAME; run cartpole --config NAME
 run cartpole --cache NAME --iterations 0; run cartpole --template NAME

@@ -22,7 +22,7 @@ from policygen.cli.results import (
     show,
     simplify,
 )
-from policygen.cli.running import comment, continue_run, mcp, pause, resume, run
+from policygen.cli.running import mcp, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
@@ -30,7 +30,6 @@ from policygen.portable import escape_unprintable
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, drive, mediate, mcp),
-    "Steer a run": (comment, pause, continue_run),
     "Look at results": (show, evaluate, plot, compare, film, report),
     "Use a policy elsewhere": (export, simplify, finetune),
     "Prepare": (new, tasks, prompt, doctor, templates),

@@ -30,12 +30,14 @@ class Prompt:
 
     A language model gets only `messages`; `context` is for `builtin`. `seed` is the sampling seed; None: none is sent.
     `key` is the attempt's number and the repair's (0: the first request), by which recorded replies are found.
+    `comments` are the user's comments that it is the first to have.
     """
 
     messages: tuple[Message, ...]
     context: object = field(default=None, compare=False, repr=False)
     seed: int | None = field(default=None, compare=False)
     key: tuple[int, int] | None = field(default=None, compare=False)
+    comments: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def system(self) -> str:

@@ -1,7 +1,8 @@
 """The transcript of a run: a line for each request before it is sent, and a line for its reply or error.
 
-Because of the first line, a request is charged even if a crash loses its reply. The second line holds the messages and
-the reply. A long message is written once, with its digest; if it is sent again soon, only the digest is written.
+Because of the first line, a request is charged even if a crash loses its reply. The second line holds the messages,
+the user's comments among them, and the reply. A long message is written once, with its digest; if it is sent again
+soon, only the digest is written.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -42,6 +44,7 @@ class _ExchangeRecord:
     messages: tuple[_MessageRecord, ...]
     reply: Reply | None
     error: str | None = None
+    comments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Transcript:
     def record(self, exchange: Exchange | FailedExchange) -> None:
         """Append a request with its reply, or with the error."""
         new: dict[str, str] = {}
-        record = {
+        record: dict[str, Any] = {
             **mark(KIND),
             "attempt": exchange.attempt,
             "request": exchange.request,
@@ -80,6 +83,8 @@ class Transcript:
             "reply": asdict(exchange.reply) if isinstance(exchange, Exchange) else None,
             "error": exchange.error if isinstance(exchange, FailedExchange) else None,
         }
+        if exchange.prompt.comments:
+            record["comments"] = list(exchange.prompt.comments)
         append_line(self.path, record)
         for digest, content in new.items():
             self._known[digest] = content
@@ -121,22 +126,11 @@ class Transcript:
             yield exchange
         yield from _unanswered(waiting)
 
-    def last_sent_and_answered(self) -> tuple[int, int]:
-        """Return the numbers of the last attempt with a sent request and of the last with a reply; 0: there is none."""
-        sent = answered = 0
-        for record in read_lines(self.path):
-            one = record.get("sent")
-            number = (one if isinstance(one, dict) else record).get("attempt")
-            if isinstance(number, int):
-                sent = max(sent, number)
-                answered = max(answered, number if record.get("reply") is not None else 0)
-        return sent, answered
-
     def _exchange(self, record: _ExchangeRecord, contents: _Recent) -> Exchange | FailedExchange:
         if record.attempt < 0 or record.request < 0 or not 0 <= record.requests <= _MOST_REQUESTS:
             raise PolicyError(f"a request: impossible numbers (attempt {record.attempt}, {record.requests} requests)")
         messages = tuple(Message(message.role, self._content(message, contents)) for message in record.messages)
-        request = (record.attempt, record.request, Prompt(messages))
+        request = (record.attempt, record.request, Prompt(messages, comments=record.comments))
         if record.reply is None:
             return FailedExchange(*request, record.requests, record.error or "")
         for name, value in (("usd", record.reply.usd or 0.0), ("seconds", record.reply.seconds)):

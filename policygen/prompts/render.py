@@ -62,7 +62,7 @@ class Show:
     prose: int = 6_000
     about: int = 1  # 0 leaves out the descriptions of observations and actions, whose names remain
     details: int = 8_000  # characters of each account of constants, of bins, of values that were not numbers
-    comments: int = 2_000  # characters of each comment
+    comments: int = 4_000  # characters of each comment
     policy: int = 400_000  # characters of the best policy; beyond, its first and its last lines
 
 
@@ -258,7 +258,7 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
         if room < 0:
             break
         turns[:0] = [asked, answered]
-    return Prompt((system, *turns, request), context)
+    return Prompt((system, *turns, request), context, comments=context.comments)
 
 
 def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:

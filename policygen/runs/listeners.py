@@ -35,7 +35,7 @@ class TuningProgress:
 Activity = Wait | TuningProgress | str
 """A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry.
 
-A text is a sentence for the user: the run is paused or continues, or prompts do not show comments.
+A text is a sentence for the user, for example that prompts do not show comments.
 """
 
 

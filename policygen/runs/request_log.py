@@ -15,9 +15,9 @@ from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Re
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.runs.budget import Hold, Ledger, Price
+from policygen.runs.comments import Comments
 from policygen.runs.config import RequestSettings, RunConfig
 from policygen.runs.listeners import Activity
-from policygen.runs.steering import Steering
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class RequestLog:
     # called with each activity, such as a wait; None: it has ended
     tell: Callable[[Activity | None], None] = lambda activity: None
     cache: Cache | None = None  # stores answers of language models; looked up before a request
-    steering: Steering | None = None  # the user's messages to the run
+    comments: Comments | None = None  # the user's comments to the run
     # whether `Prompt.key` and the model's seed include the attempt's number; if not, equal requests of two attempts
     # count as the same
     by_attempt: bool = True
@@ -74,10 +74,12 @@ class RequestLog:
         """Whether some of the `recorded` exchanges, answered or failed, are still unused."""
         return bool(self._recorded)
 
-    @property
-    def has_recorded_reply(self) -> bool:
-        """Whether some of the unused recorded exchanges have a reply."""
-        return any(isinstance(earlier, Exchange) for some in self._recorded.values() for earlier in some)
+    def comments_for(self, attempt: int) -> tuple[str, ...]:
+        """Return the user's comments for an attempt's prompt: those of its recorded reply, or else the new ones."""
+        for earlier in self._recorded.get((attempt, 0), ()):
+            if isinstance(earlier, Exchange):
+                return earlier.prompt.comments
+        return self.comments.new() if self.comments is not None else ()
 
     def ask(
         self, provider: Provider, attempt: int, repair: int, prompt: Prompt, options: LLMOptions | None = None

@@ -16,7 +16,7 @@ from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.llm.messages import NO_MODEL
 from policygen.policies.parse import ParseResult
 from policygen.policies.table import TablePolicy
-from policygen.prompts.render import render_prompt
+from policygen.prompts.render import improve_template, render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.runs.attempt import Attempt, Comparison, Played, saved
 from policygen.runs.request_log import RequestLog, conversation_turn
@@ -26,8 +26,10 @@ from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
 from policygen.search.simplify import simplify
-from policygen.search.steer import check_shown, wait_and_comment
 from policygen.tasks.task import Task
+
+_IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
+_ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
 def new_search(task: Task) -> Search:
@@ -64,9 +66,10 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             # it, this process survives only if others play the environment.
             runner.players.isolated = request_log.has_recorded and runner.players.foreign
             runner.ledger.check_affordable(config.episodes)
-            context = wait_and_comment(context, request_log)
+            context = replace(context, comments=request_log.comments_for(context.number))
             prompt = render_prompt(context, config, search.earlier_turns(config))
-            check_shown(context, prompt, config, request_log)
+            if not all(comment[:_IDENTIFYING] in prompt.messages[-1].content for comment in context.comments):
+                request_log.tell(f"template {improve_template(config)} does not show comments; {_ADD}")
             proposal = proposer.propose(prompt, context, request_log)
             yield search.keep(assess(proposal, search, runner))
             if config.conversation == "continued":  # else no prompt carries them

@@ -15,9 +15,9 @@ from policygen.llm.prices import cost
 from policygen.prompts.catalogue import own_templates
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger
+from policygen.runs.comments import Comments
 from policygen.runs.config import effective_config, step_timeout_of
 from policygen.runs.request_log import llm_options
-from policygen.runs.steering import Steering
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.prepare import prepared
@@ -76,8 +76,7 @@ def preview(
             search.keep(assess_random_actions(runner))
     context = search.context(len(search.attempts), config)
     if is_run:
-        comments = tuple(comment.text for comment in Steering(folder).comments_for(context.number))
-        context = replace(context, comments=comments)
+        context = replace(context, comments=Comments(folder, loaded.commented).new())
     prompt = render_prompt(context, config, search.earlier_turns(config))
     asked = read_spec(config.llm)
     price = ""  # of a search without a language model

@@ -25,7 +25,6 @@ from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import conversation_turn, llm_options
 from policygen.runs.state import Search
-from policygen.runs.steering import Steering
 from policygen.runs.tuning import most_compared
 from policygen.search.loop import new_search
 from policygen.search.run import Run
@@ -87,7 +86,6 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     logbook.clear_up(run.search.attempts)
     if run.search.best is not None:
         logbook.save_best(run.search.best)
-    Steering(folder).pause(False)  # resuming ends a pause
     return run
 
 
@@ -123,7 +121,10 @@ def _read(
     search, ledger = new_search(task), Ledger(config)
     used: list[Exchange | FailedExchange] = []
     answers: list[Exchange | FailedExchange] = []
+    commented: list[str] = []
     for exchange in logbook.transcript.exchanges():
+        if isinstance(exchange, Exchange):
+            commented += exchange.prompt.comments
         if exchange.attempt >= max(1, len(attempts)):
             answers.append(exchange)
             continue
@@ -143,7 +144,7 @@ def _read(
     if attempts:
         _restore_spent(ledger, attempts[-1].standing)
         _restore(search, logbook, config)
-    return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers))
+    return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers), tuple(commented))
 
 
 def _restore_spent(ledger: Ledger, spent: Standing) -> None:

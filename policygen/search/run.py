@@ -11,7 +11,7 @@ from pathlib import Path
 from policygen.episodes.score import Score
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
-from policygen.llm import Provider, connect
+from policygen.llm import Provider, connect, reads_prompts
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.replay import Replay
@@ -20,13 +20,13 @@ from policygen.prompts.render import texts_used
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
+from policygen.runs.comments import Comments
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, notify
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary, final_score
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Search
-from policygen.runs.steering import Steering
 from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared
@@ -45,6 +45,7 @@ class Run:
     search: Search
     ledger: Ledger
     answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded exchanges that no recorded attempt has used
+    commented: tuple[str, ...] = ()  # the user's comments in prompts that have a reply
     final: Score | None = None
     perturbed: Score | None = None
     cache: Cache | None = None
@@ -78,6 +79,7 @@ class Run:
             self.logbook.transcript.record(exchange)
             self.on_exchange(exchange)
 
+        comments = Comments(self.folder, self.commented, self.tell)
         request_log = RequestLog(
             self.ledger,
             recorded=self.answers,
@@ -85,7 +87,7 @@ class Run:
             on_sent=self.logbook.transcript.record_sent,
             tell=self.tell,
             cache=self.cache,
-            steering=Steering(self.folder),
+            comments=comments if reads_prompts(self.config.llm) else None,
         )
         recorded = self.search.attempts[-1] if self.search.attempts else None
         try:

@@ -88,9 +88,8 @@ def test_every_command_that_is_printed_can_be_pasted(own: bool, typed: Line) -> 
         assert [words[:2] for words in done] == [["run", task[0]]] * 2
         assert f"replay:{run}" in done[1]
         paste(typed("resume", run).err)
-        paste(typed("pause", run).err)
         paste(typed("sweep", *task, *SMALL, *asking, "--seeds", 2, "--max-calls", 2, "--out", "my sweep").out)
-        assert [words[0] for words in done[2:]] == ["show", "resume", "resume", "compare"]
+        assert [words[0] for words in done[2:]] == ["show", "resume", "compare"]
 
 
 def test_examples_of_commands_can_be_pasted(typed: Line) -> None:

@@ -24,10 +24,10 @@ from policygen.errors import PathError
 from policygen.extensions.plots.statistics import interval_over_seeds
 from policygen.extensions.sweeps.plan import cell_folders, is_sweep
 from policygen.llm import read_spec, reads_prompts
+from policygen.runs.comments import FILE, used_comments
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary, curve_csv
-from policygen.runs.steering import Steering
 from policygen.tasks.records import task_to_record
 from policygen.tasks.task import KIND_WORDS, Task
 
@@ -141,9 +141,7 @@ def _templates(logbook: Logbook, config: RunConfig) -> str:
     """Return digests of the texts in the run's prompts, as `Member.templates`."""
     if not reads_prompts(config.llm):
         return ""
-    steering = Steering(logbook.folder).read()
-    texts = {comment.number: comment.text for comment in steering.comments}
-    used = {str(n): [texts.get(k, "") for k in numbers] for n, numbers in steering.carried.items() if numbers}
+    used = used_comments(logbook.transcript) if (logbook.folder / FILE).exists() else {}
     known = (_digest(logbook.templates()), f"comments {_digest(used)}" if used else "")
     return ", ".join(filter(None, known))
 

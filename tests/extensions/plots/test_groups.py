@@ -18,7 +18,9 @@ from policygen.extensions.plots.groups import (
     repeated_runs,
     unique_runs,
 )
-from policygen.runs.steering import Steering
+from policygen.llm.messages import Exchange, Message, Prompt, Reply
+from policygen.runs.comments import FILE
+from policygen.runs.logbook import Logbook
 
 
 def groups_of(*folders: Path) -> tuple[Group, ...]:
@@ -108,14 +110,15 @@ def test_runs_given_twice_and_runs_that_repeat_settings_and_seed_are_found(tmp_p
     assert repeated_runs([first, again, other, first]) == [again]
 
 
-def test_a_run_that_a_user_steered_is_averaged_with_no_other(tmp_path: Path) -> None:
-    steered, told_later, alone = (ended(tmp_path, [0.1], seed=i, llm="openai:m") for i in range(3))
-    Steering(steered).say("Brake earlier.")
-    Steering(told_later).say("Never told to any prompt.")
-    assert len(groups_of(steered, told_later, alone)) == 1
-    Steering(steered).for_prompt(1, answered=False)
-    assert len(groups_of(steered, told_later, alone)) == 2
-    assert any("comments " in label for label in labels(steered, alone))
+def test_a_run_that_a_user_commented_is_averaged_with_no_other(tmp_path: Path) -> None:
+    commented, later, alone = (ended(tmp_path, [0.1], seed=i, llm="openai:m") for i in range(3))
+    for folder in (commented, later):
+        (folder / FILE).write_text("Brake earlier.")
+    assert len(groups_of(commented, later, alone)) == 1
+    prompt = Prompt((Message("user", "?"),), comments=("Brake earlier.",))
+    Logbook(commented).transcript.record(Exchange(1, 0, prompt, Reply("x", "m"), 1))
+    assert len(groups_of(commented, later, alone)) == 2
+    assert any("comments " in label for label in labels(commented, alone))
 
 
 def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: Line, workplace: Path) -> None:
