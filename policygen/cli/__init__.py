@@ -11,7 +11,7 @@ import click
 
 from policygen import __version__
 from policygen.cli.experiments import compare, finetune, sweep
-from policygen.cli.options import code_of, fail, installed, say, unknown_option
+from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import doctor, new, prompt, tasks, templates
 from policygen.cli.results import (
     evaluate,
@@ -73,7 +73,10 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except click.ClickException as error:
-        message = unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+        message = error.format_message()
+        if isinstance(error, click.NoSuchOption):
+            close = " or ".join(error.possibilities or ())
+            message = f"there is no option {error.option_name}" + (f"; did you mean {close}?" if close else "")
         code = fail(message, error.exit_code)
     except PolicygenError as error:
         code = fail(str(error), code_of(error))

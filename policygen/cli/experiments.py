@@ -14,8 +14,10 @@ from policygen.cli import options as opt
 from policygen.cli.options import say
 from policygen.errors import UsageError
 
+_OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_calls", "max_usd", "base_url")
 
-@click.command()
+
+@click.command(cls=opt.WithSettings, only=_OF_SWEEP)
 @click.argument("names", metavar="TASK|SUITE|SUITE:TASK...", nargs=-1, required=True)
 @click.option(
     "--llm",
@@ -39,13 +41,7 @@ from policygen.errors import UsageError
     help="A setting with several values, as in refine=none,cma:200, for runs with each; repeat it for combinations.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests and cost.")
-@opt.assignment("A setting of every run (see `run --help`), such as refine=auto; may be repeated.")
-@opt.BASE_URL
-@click.option("--iterations", type=int, help="Rounds of each run (default 20, or the suite's).")
-@click.option("--episodes", type=int, help="Episodes per score while searching (default 20, or the suite's).")
-@click.option("--max-episodes", type=int, help="Most episodes of each run while searching, warm-up included.")
-@click.option("--max-calls", type=int, help="Most requests of each run to its language model.")
-@click.option("--max-usd", type=float, help="Most US dollars of each run; needs models of known price.")
+@opt.assignment("Any other setting of every run (see `run --help`); may be repeated.")
 @click.option("--workers", type=click.IntRange(1), help="Runs at a time (default 1; on a cluster as many as fit).")
 @click.option(
     "--backend",
@@ -79,23 +75,21 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
 
     opt.listeners(options["track"])  # raises if one is not installed
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
-    flags = {name: f"--{name.replace('_', '-')}" for name in ("iterations", "episodes", "max_episodes", "max_calls")}
-    flags["max_usd"] = "--max-usd"
+    common = {name: value for name, value in opt.settings(options).items() if name in _OF_SWEEP}
     assigned = [text.partition("=")[0].strip() for text in assignments]
     varied = [text.partition("=")[0].strip() for text in options["grid"]]
     for name in assigned:
         if name in fixed:
             raise UsageError(f"--set {name}: in a sweep, use {fixed[name]}")
     stated = [f"--set {name}" for name in assigned] + [f"--grid {name}" for name in varied]
-    for name in (name for name in flags if options[name] is not None):
+    for name, value in common.items():
         assigned.append(name)
-        stated.append(flags[name])
-        assignments += (f"{name}={options[name]}",)
+        stated.append(f"--{name.replace('_', '-')}")
+        assignments += (f"{name}={value}",)
     twice = [name for name in assigned if (assigned + varied).count(name) > 1]
     if twice:
         both = " and ".join(words for words in stated if words.split()[-1].strip("-").replace("-", "_") == twice[0])
         raise UsageError(f"{both} set the same value: leave one of them out")
-    assignments += (f"base_url={options['base_url']}",) if options["base_url"] else ()
     seeds = read_seeds(options["seeds"])
     plan = make_plan(names, options["llms"], options["templates"], seeds, grid=options["grid"], settings=assignments)
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"

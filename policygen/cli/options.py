@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
@@ -17,6 +19,8 @@ from policygen.files import check_name, find_run
 from policygen.outgoing import shown
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from policygen.extensions.page.render import RunPage
     from policygen.extensions.trackers import Tracker
     from policygen.llm import Provider
@@ -74,20 +78,6 @@ def code_of(error: PolicygenError) -> int:
     return 2 if mistake and not isinstance(error, EnvironmentFault) else 1
 
 
-def unknown_option(error: click.NoSuchOption) -> str:
-    """Return the error message for an unknown option; if it has the name of a setting, the remedy is `--set`."""
-    from policygen.runs.config import CHANGEABLE, RunConfig
-
-    command = error.ctx.command.name if error.ctx is not None else None
-    settings = CHANGEABLE if command == "resume" else {*RunConfig.model_fields} - {"task", "seed"}
-    name = error.option_name.lstrip("-").replace("-", "_")
-    if name not in settings or command not in ("run", "mcp", "prompt", "sweep", "new", "resume"):
-        close = " or ".join(error.possibilities or ())
-        return f"there is no option {error.option_name}" + (f"; did you mean {close}?" if close else "")
-    grid = f", or --grid {name}=A,B for runs of each value" if command == "sweep" else ""
-    return f"there is no option {error.option_name}: write --set {name}=VALUE{grid}"
-
-
 class RunPath(click.Path):
     """A path, or `latest`: the newest run folder in results/."""
 
@@ -120,9 +110,80 @@ def assignment(help_text: str) -> Decorator:
     return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
 
 
-def _switch(name: str, help_text: str) -> Decorator:
-    """Return an option that turns a setting on; left out, it leaves the setting as it is."""
-    return click.option(name, is_flag=True, default=None, help=help_text)
+# --- settings of a run -----------------------------------------------------------------------------------------------
+
+
+class WithSettings(click.Command):
+    """A command with an option for each of some settings of a run, as `RunConfig` describes them.
+
+    Args:
+        only: the settings; by default all.
+        without: settings left out.
+    """
+
+    def __init__(self, *args: Any, only: Sequence[str] = (), without: Sequence[str] = (), **more: Any) -> None:
+        self._only, self._without, self._complete = only, ("task", *without), False
+        super().__init__(*args, **more)
+
+    @cached_property
+    def settings(self) -> list[click.Parameter]:
+        """The options of the settings."""
+        from policygen.runs.config import RunConfig
+
+        fields = RunConfig.model_fields
+        return [_option(name, fields[name]) for name in self._only or fields if name not in self._without]
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """The command's own parameters and the settings, which are made when they are first needed."""
+        if not self._complete:
+            self._complete = True
+            self._own += self.settings
+        return self._own
+
+    @params.setter
+    def params(self, own: list[click.Parameter]) -> None:
+        self._own = own
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the settings in a section of their own."""
+        others = [parameter for parameter in self.get_params(context) if parameter not in self.settings]
+        for heading, which in (("Settings", self.settings), ("Options", others)):
+            rows = [p.get_help_record(context) for p in which if isinstance(p, click.Option)]
+            with formatter.section(heading):
+                formatter.write_dl([row for row in rows if row is not None], col_max=33)
+
+
+def _option(name: str, field: FieldInfo) -> click.Option:
+    """Return the option of a setting, whose value is None if it is left out."""
+    from policygen.runs.config import read_assignment
+
+    flag, text = f"--{name.replace('_', '-')}", field.description or ""
+    kind = next((kind for kind in get_args(field.annotation) if kind is not NoneType), field.annotation)
+    if field.annotation is bool:
+        flag, text = (f"--no-{flag[2:]}", f"leave out {text}") if field.default else (flag, text)
+        return click.Option([flag, name], is_flag=True, flag_value=not field.default, default=None, help=text)
+    if not text.endswith(")") and field.default is not None:
+        text += f" ({field.default})"
+    more: dict[str, Any] = {"type": kind if kind in (int, float) else str}
+    if name == "policy":
+        more["type"] = click.Choice(["table", "equations", "linear"])
+    elif isinstance(kind, str):  # of a Literal
+        more["type"] = click.Choice(get_args(field.annotation))
+    elif name == "llm":
+        more |= {"multiple": True, "callback": _one_model}
+    elif name == "start":
+        more |= {"type": RunPath(), "callback": _text_of_policy}
+    elif get_origin(kind) is dict:
+        more["type"] = lambda value: read_assignment(f"{name}={value}")[1]
+    return click.Option([flag], metavar=field.title, help=text, **more)
+
+
+def settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that options state."""
+    from policygen.runs.config import RunConfig
+
+    return {name: value for name, value in options.items() if name in RunConfig.model_fields and value is not None}
 
 
 def _one_model(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
@@ -138,6 +199,16 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
     from policygen.runs.reading import policy_text
 
     return policy_text(path) if path is not None else None
+
+
+def step_timeout(options: Mapping[str, Any]) -> float:
+    """Return the setting `step_timeout` of options, which counts before the task is known."""
+    from policygen.runs.config import step_timeout_of
+
+    return step_timeout_of(options["config_file"], options["assignments"], settings(options))
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
 
 
 def listeners(track: Sequence[str], report: bool = False) -> Sequence[Tracker | RunPage]:
@@ -174,20 +245,12 @@ def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
     return changed
 
 
-START = click.option(
-    "--start",
-    metavar="RUN|best.json|POLICY.txt",
-    type=RunPath(),
-    callback=_text_of_policy,
-    help="Begin with this policy: attempt 1 scores and tunes it, and no model is asked for it.",
-)
 PERTURB = click.option(
     "--perturb",
     "perturb",
     multiple=True,
-    metavar="NAME=SIZE|NAME=LOW..HIGH",
-    help="Perturb the environment, anew in each episode: action_delay=0..2, sensor_noise=0.05, mass=0.7..1.3, "
-    "kwargs.NAME=LOW..HIGH; repeatable (default: as the task file says; none: not at all).",
+    metavar="NAME=SIZE",
+    help="Perturb each episode, as action_delay=0..2; repeatable (the task's; none: not at all).",
 )
 AGENT = "RUN|best.json|POLICY.txt|MODULE:NAME|ppo:MODEL.zip"
 PATH = NamedPath()
@@ -195,75 +258,31 @@ POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPa
 ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
 BASE_URL = click.option("--base-url", help="Address of each compatible: or ollama: model whose SPEC has no @URL.")
-NAMED_MODEL = click.option(
-    "--llm",
-    metavar="SPEC@URL",
-    help="Repeat the model of the run, to trust its address or to give the password in it (the run stores none).",
-)
-CACHE = click.option(
-    "--cache",
-    type=PATH,
-    metavar="DIR",
-    help="Store replies in DIR and reuse them (same model, settings, messages, seed, attempt); "
-    "no effect on builtin and replays. Delete DIR to clear it.",
-)
-TRACKED = click.Choice(["tensorboard", "wandb"])
+CACHE = click.option("--cache", type=PATH, metavar="DIR", help="Store replies in DIR; reuse those of equal requests.")
 TRACK = click.option(
     "--track",
-    type=TRACKED,
+    type=click.Choice(["tensorboard", "wandb"]),
     multiple=True,
-    help="Also log every attempt to this tracker (an extra of that name); may be repeated.",
+    help="Log attempts to this tracker, too; may be repeated.",
 )
-REPORT = click.option(
-    "--report", is_flag=True, help="Write report.html in the run's folder after each attempt; it reloads itself."
-)
-TRUST = click.option(
-    "--trust", is_flag=True, help="Trust the files: they may name a module to import, and a server that gets the key."
-)
+REPORT = click.option("--report", is_flag=True, help="Write report.html after each attempt; it reloads itself.")
+TRUST = click.option("--trust", is_flag=True, help="Trust files that name a module to import, or a server for the key.")
 READ_POLICY = all_of(POLICY, ATTEMPT, TASK_OF_TEXT, TRUST)
 MODEL_BUDGETS = all_of(
     click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
     click.option("--max-tokens", type=int, help="Most tokens, in and out."),
     click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
 )
-BUDGET_OPTIONS = all_of(
-    click.option("--iterations", type=int, help="Rounds of requests for proposals (default 20)."),
-    click.option("--patience", type=int, help="Stop after this many attempts in a row without a new best."),
-    MODEL_BUDGETS,
-    click.option("--max-episodes", type=int, help="Most episodes while searching, warm-up included."),
-    click.option(
-        "--max-steps", type=int, help="Most steps of the environment while searching, before the final score."
-    ),
+CONFIG = all_of(
+    click.option("--config", "config_file", type=PATH, help="A TOML file of settings, NAME = VALUE."),
+    assignment("Any setting, as above; may be repeated."),
 )
-RUN_SETTINGS = all_of(  # for the commands `run` and `prompt`
-    click.option(
-        "--llm",
-        multiple=True,
-        metavar="SPEC",
-        callback=_one_model,
-        help="Provider and model, with @URL if it has an address of its own (default: builtin, which is not a language "
-        "model); `doctor` lists them. manual: paste replies of a chat window; manual:DIR: save them there as "
-        "reply-001.md for prompt-001.md.",
-    ),
-    BASE_URL,
-    click.option(
-        "--policy",
-        type=click.Choice(["table", "equations", "linear"]),
-        help="Kind of policy (default: the task's); linear is another name of equations.",
-    ),
-    click.option("--grid", type=click.Choice(["free", "fixed"]), help="Whether a reply may choose its own bins."),
-    click.option(
-        "--episodes", type=int, help="Episodes per score while searching (default 20; up to 400 if episodes are short)."
-    ),
-    click.option(
-        "--ablate", type=click.Choice(["nothing", "knowledge"]), help="Whether to withhold names, units and hints."
-    ),
-    _switch("--memory", "Let builtin's equations use memory: a clock and integrals."),
-    _switch("--shape", "Ask the model for an `objective` that tuning maximises, and a `potential` for --refine q."),
-    click.option(
-        "--template", help="Template of the prompt for a better policy, such as improve_table: a name or a path."
-    ),
-    click.option("--seed", type=int, help="Seed of every random draw (default 0)."),
-    click.option("--config", "config_file", type=PATH, help="A TOML file of settings."),
-    assignment("Any setting (see `run --help`); may be repeated."),
+OF_A_RUN = all_of(  # for the commands `run` and `mcp`
+    CONFIG,
+    click.option("-o", "--out", type=PATH, default=Path("results"), help="Parent of the run's folder (results)."),
+    PERTURB,
+    CACHE,
+    TRACK,
+    REPORT,
+    TRUST,
 )

@@ -148,16 +148,15 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     return "\n".join(lines)
 
 
-@click.command()
+@click.command(cls=opt.WithSettings, without=("start",))
 @click.argument("task", metavar="TASK|RUN")
-@opt.RUN_SETTINGS
-@opt.BUDGET_OPTIONS
+@opt.CONFIG
 @opt.TRUST
 def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
     """Print the prompt that a model would get: the first one of TASK, or the next one of RUN."""
     from policygen.search.preview import preview
 
-    shown = preview(task, config_file, assignments, options, trust=trust)
+    shown = preview(task, config_file, assignments, opt.settings(options), trust=trust)
     for message in shown.prompt.messages:
         say(f"--- {message.role} ---\n{message.content}")
     say(shown.remark, err=True)

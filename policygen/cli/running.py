@@ -26,52 +26,27 @@ if TYPE_CHECKING:
     from policygen.tasks.task import Task
 
 
-class RunCommand(click.Command):
-    """A command whose `--help` ends with a list of all settings."""
-
-    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and descriptions of the settings."""
-        from policygen.runs.config import RunConfig
-
-        with formatter.section("Settings (--set NAME=VALUE, or NAME = VALUE in a config file)"):
-            formatter.write_dl([(name, field.description or "") for name, field in RunConfig.model_fields.items()])
-
-
-_OPTIONS_OF_A_RUN = opt.all_of(
-    opt.RUN_SETTINGS,
-    opt.TRUST,
-    opt.BUDGET_OPTIONS,
-    click.option("--repairs", type=int, help="Format repairs asked for per malformed reply (default 2)."),
-    click.option(
-        "--refine",
-        help="Tune proposals: METHOD[:EPISODES]; none, auto, cma, model; tables: coordinate, q, policy-iteration.",
-    ),
-    click.option("--jobs", type=int, help="Processes for episodes (default: all cores)."),
-    click.option(
-        "--conversation", type=click.Choice(["fresh", "continued"]), help="Whether prompts carry earlier turns."
-    ),
-    click.option("-o", "--out", type=opt.PATH, default=Path("results"), help="Parent of the run's folder."),
-    opt.PERTURB,
-    opt.CACHE,
-    opt.TRACK,
-    opt.REPORT,
-)
-
-
-@click.command(cls=RunCommand)
+@click.command(cls=opt.WithSettings)
 @click.argument("task")
-@_OPTIONS_OF_A_RUN
-@opt.START
+@opt.OF_A_RUN
 def run(task: str, **options: Any) -> None:
-    """Search for a policy for TASK: a name, a task file, or a Gymnasium id."""
+    """Search for a policy for TASK: a name, a task file, or a Gymnasium id.
+
+    A setting is an option, or NAME = VALUE in a file or the task's [run]; its default is in brackets.
+    """
     loaded = _load(task, options)
     _carry_out(*_start(loaded, _config(loaded, task, options), options))
 
 
-@click.command(cls=RunCommand)
+_OF_REQUESTS = (
+    *("llm", "base_url", "temperature", "reasoning_effort", "extra_body", "max_output_tokens", "timeout_seconds"),
+    *("prices", "max_usd"),
+)
+
+
+@click.command(cls=opt.WithSettings, without=_OF_REQUESTS)
 @click.argument("task", metavar="[TASK|RUN]", default="")
-@_OPTIONS_OF_A_RUN
-@opt.START
+@opt.OF_A_RUN
 @click.option(
     "--http", "port", type=click.IntRange(1, 65535), help="Serve on this port of 127.0.0.1 instead of stdin and stdout."
 )
@@ -90,13 +65,11 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
     from policygen.search.resume import resume as resume_run
     from policygen.search.run import carry_out
 
-    if options["llm"]:
-        raise UsageError("the assistant is the model: leave --llm out")
     options["llm"], session = "mcp", Session(task, list_tasks)
 
     def play() -> str:
         if ((folder := find_run(session.task)) / "config.toml").is_file():
-            more = [f"{name}={value}" for name, value in options.items() if value and name not in _NO_SETTINGS]
+            more = [f"{name}={value}" for name, value in opt.settings(options).items() if name != "llm"]
             session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
             more_listeners = opt.listeners(options["track"], options["report"])
         else:
@@ -112,26 +85,21 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
     serve(session, play, port)
 
 
-# Options that are not settings of a run.
-_NO_SETTINGS = ("config_file", "assignments", "out", "trust", "cache", "track", "report", "perturb")
-
-
 def _load(task: str, options: Mapping[str, Any]) -> Task:
     """Return the task of a new run, with the perturbations of the options."""
-    from policygen.runs.config import step_timeout_of
     from policygen.tasks.load import load_task
 
-    limit = step_timeout_of(options["config_file"], options["assignments"], {})
-    return opt.perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
+    return opt.perturbed(
+        load_task(task, trust=options["trust"], step_timeout=opt.step_timeout(options)), options["perturb"]
+    )
 
 
 def _config(loaded: Task, task: str, options: Mapping[str, Any]) -> RunConfig:
     """Return the settings of a new run."""
     from policygen.runs.config import effective_config
 
-    settings = {name: value for name, value in options.items() if name not in _NO_SETTINGS}
     file, assignments = options["config_file"], options["assignments"]
-    return effective_config(loaded, task, file=file, assignments=assignments, options=settings)
+    return effective_config(loaded, task, file=file, assignments=assignments, options=opt.settings(options))
 
 
 def _start(
@@ -160,12 +128,16 @@ def _start(
     return active_run, listeners
 
 
-@click.command()
+# Settings that may be changed, and `llm`, which may be repeated to trust its address or to give the password in it.
+_OF_RESUME = (
+    *("llm", "base_url", "iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes", "max_steps"),
+    *("jobs", "step_timeout", "prompt_tokens", "timeout_seconds"),
+)
+
+
+@click.command(cls=opt.WithSettings, only=_OF_RESUME)
 @click.argument("run_folder", metavar="RUN", type=opt.RunPath())
-@opt.assignment("Change prompt_tokens, jobs, base_url, timeout_seconds or step_timeout; may be repeated.")
-@opt.NAMED_MODEL
-@opt.BASE_URL
-@opt.BUDGET_OPTIONS
+@opt.assignment("One of these settings, or extra_body as it was, to confirm it; may be repeated.")
 @opt.CACHE
 @opt.TRACK
 @opt.REPORT
@@ -173,20 +145,18 @@ def _start(
 def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
     """Resume an interrupted run as if it had not been interrupted.
 
-    With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command.
+    With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command. Repeat
+    --llm to trust its address, or to give the password in it (the run stores none).
     """
     from policygen.llm.cache import Cache
-    from policygen.runs.config import BUDGETS
     from policygen.search.resume import resume as resume_run
 
-    assignments += (f"base_url={options['base_url']}",) if options["base_url"] else ()
     if opt.installed("sweeps"):
         from policygen.extensions.sweeps.plan import is_sweep
 
         if is_sweep(run_folder):
             raise UsageError(f"{run_folder} is a sweep: repeat the command that began it")
-    assignments += (f"llm={options['llm']}",) if options["llm"] else ()
-    assignments += tuple(f"{name}={options[name]}" for name in BUDGETS if options.get(name) is not None)
+    assignments += tuple(f"{name}={value}" for name, value in opt.settings(options).items())
     if not assignments and opt.installed("plots"):
         from policygen.extensions.plots.curves import make_missing
 

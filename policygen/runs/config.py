@@ -104,6 +104,11 @@ def _read_prices(value: Any) -> Any:
 
 
 class _Settings(BaseModel):
+    """Settings with their descriptions; `title` is the placeholder of a value, as in `--refine METHOD[:EPISODES]`.
+
+    A description that does not end in a bracket is followed by the default where settings are listed.
+    """
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -112,20 +117,19 @@ class SearchSettings(_Settings):
 
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
-        "builtin",
-        description="provider and model, such as openai:gpt-5-mini, compatible:MODEL@URL",
+        "builtin", title="SPEC", description="PROVIDER:MODEL or PROVIDER:MODEL@URL, see `doctor` (builtin: no model)"
     )
     policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
-        "table", description="kind of policy: table, or equations (also called linear)"
+        "table", title="[table|equations]", description="kind of policy; linear: equations (the task's)"
     )
     iterations: int = Field(20, ge=1, description="proposals asked for, one after the other")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
-    stop_at: float | None = Field(
-        None, ge=-math.inf, description="stop when the best score reaches this (default: the known optimum)"
-    )
+    stop_at: float | None = Field(None, ge=-math.inf, description="score at which the run stops (the known optimum)")
     patience: int | None = Field(None, ge=1, description="attempts without a new best after which the run stops")
     refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
-        Refinement(), description="numerical search around each proposal: METHOD[:EPISODES]"
+        Refinement(),
+        title="METHOD[:EPISODES]",
+        description="tuning of proposals: auto, cma, model; tables: coordinate, q, ...",
     )
     memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
 
@@ -134,26 +138,16 @@ class EpisodeSettings(_Settings):
     """The settings of playing, counting and keeping episodes."""
 
     episodes: int = Field(
-        20,
-        ge=2,
-        le=MOST_EPISODES,
-        description="episodes per score while searching (20; up to 400 are chosen where they are short and vary)",
+        20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20; if short, up to 400)"
     )
     warmup_episodes: int = Field(
         20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
     )
     final_episodes: int = Field(
-        100,
-        ge=2,
-        le=MOST_EPISODES,
-        description="fresh episodes of the final score (100; up to 2,000 where they are short and vary)",
+        100, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100; if short, up to 2,000)"
     )
-    jobs: int | None = Field(
-        None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (default: all cores)"
-    )
-    fragility: bool = Field(
-        True, description="score the best policy once more with a step of delay and 2% sensor noise, on 20 episodes"
-    )
+    jobs: int | None = Field(None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (all cores)")
+    fragility: bool = Field(True, description="the best policy's score with delay and sensor noise")
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=_MOST_SECONDS, description="seconds that one step of the environment may take"
     )
@@ -163,21 +157,19 @@ class PromptSettings(_Settings):
     """The settings of prompts and replies."""
 
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
-    episodes_shown: bool = Field(
-        True, description="whether prompts show episodes, and what is counted over their steps"
-    )
+    episodes_shown: bool = Field(True, description="episodes in prompts, and what is counted over their steps")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
     template: str | None = Field(
-        None,
-        description="template of the prompt for a better policy, such as improve_table: a name in templates/ or a path",
+        None, title="NAME|PATH", description="template of the prompt for a better policy, as improve_table"
     )
     start: str | None = Field(
-        None, max_length=400_000, description="the policy of attempt 1 as text; --start reads it from a file"
+        None,
+        title="RUN|POLICY_FILE",
+        max_length=400_000,
+        description="policy of attempt 1 (in a file: its text)",
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
-    ablate: Literal["nothing", "knowledge"] = Field(
-        "nothing", description="what is withheld from the model: nothing, or knowledge (hints, names, units)"
-    )
+    ablate: Literal["nothing", "knowledge"] = Field("nothing", description="withhold hints, names and units")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
 
@@ -187,36 +179,31 @@ class RequestSettings(_Settings):
 
     max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
     temperature: float | None = Field(
-        None,
-        ge=0,
-        le=2,
-        description="sampling temperature; if set, requests get seeds, too (default: the model's own)",
+        None, ge=0, le=2, description="sampling temperature; requests then get seeds, too (the model's)"
     )
     reasoning_effort: str | None = Field(
-        None, pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high, ..."
+        None, title="WORD", pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high"
     )
     extra_body: dict[str, Any] | None = Field(
-        None, description="further fields of each request, as in the server's manual: { top_k = 20 }"
+        None, title="TABLE", description="further fields of each request, as in '{ top_k = 20 }'"
     )
     base_url: str | None = Field(
-        None, description="address of the compatible: or ollama: models that have none of their own"
+        None, title="URL", description="server of a compatible: or ollama: model without an @URL"
     )
     timeout_seconds: float = Field(300, gt=0, le=_MOST_SECONDS, description="longest wait for one reply")
     prices: Annotated[tuple[_Price, _Price] | None, BeforeValidator(_read_prices)] = Field(
-        None, description="USD per million tokens, IN/OUT, as in 0.25/2, where not known"
+        None, title="IN/OUT", description="USD per million tokens, as 0.25/2 (a price list)"
     )
 
 
 class Budgets(_Settings):
     """The limits of a run; None is no limit."""
 
-    max_calls: int | None = Field(None, ge=0, description="requests to the model, failures and repairs included")
-    max_tokens: int | None = Field(None, ge=1, description="tokens in and out")
-    max_usd: float | None = Field(None, ge=0, description="cost")
-    max_episodes: int | None = Field(None, ge=1, description="episodes while searching, warm-up included")
-    max_steps: int | None = Field(
-        None, ge=1, description="steps of the environment while searching, before the final score: for a real plant"
-    )
+    max_calls: int | None = Field(None, ge=0, description="limit of requests, failures and repairs included")
+    max_tokens: int | None = Field(None, ge=1, description="limit of tokens, in and out")
+    max_usd: float | None = Field(None, ge=0, description="limit of dollars, where the price is known")
+    max_episodes: int | None = Field(None, ge=1, description="limit of episodes while searching, warm-up included")
+    max_steps: int | None = Field(None, ge=1, description="limit of the environment's steps before the final score")
 
 
 class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, SearchSettings):

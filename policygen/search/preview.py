@@ -68,7 +68,7 @@ def preview(
                 "task itself to see another --ablate"
             )
     else:
-        task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, {}))
+        task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, options))
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task, config = prepared(task, config)
         search = new_search(task)

@@ -153,9 +153,3 @@ def test_a_call_that_waits_long_returns(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(mcp_server, "LONGEST_WAIT", 0.01)
     with pytest.raises(ToolError, match="call `prompt`"):
         asyncio.run(mcp_server.Session("nim", str).prompt())
-
-
-def test_another_model_is_refused(line: Line) -> None:
-    said = line("mcp", "cartpole", "--llm", "random")
-    assert (said.code, said.out) == (2, "")
-    assert "leave --llm out" in said.err
