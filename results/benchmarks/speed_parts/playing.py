@@ -255,7 +255,7 @@ def buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
 
         def both() -> None:
             buffer.save(path)
-            ReplayBuffer.load(path, 10**9)
+            ReplayBuffer.load(path)
 
         seconds = [timed(both, 1) for _ in range(repeats)]
     yield absolute(f"{buffer.transitions:,} transitions saved and loaded", seconds, 1.0)
