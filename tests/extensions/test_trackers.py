@@ -175,4 +175,4 @@ def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:
     quick = [word for text in settings for word in ("--set", text)]
     done = line("sweep", "frozenlake", "--seeds", "5,6", *quick, "--out", "swept", "--track", "tensorboard")
     assert done.code == 0, done.err
-    assert [sorted(tensorboard(path.parent)) for path in Path("swept").glob("*/config.toml")] == [[0, 1]] * 2
+    assert [sorted(tensorboard(path.parent)) for path in Path("swept").glob("*/config.toml")] == [[0, 1, 2]] * 2
