@@ -65,7 +65,7 @@ def test_every_output_that_is_a_pipe_is_written_into(best: Path, tmp_path: Path,
         "p.json": ("simplify", best, "--episodes", 2),
         "p.png": ("plot", run),
         "p.svg": ("show", best),
-        "p.html": ("report", run, "--no-film"),
+        "p.html": ("report", run),
         "p.csv": ("compare", run),
         "p.md": ("compare", run),
     }
