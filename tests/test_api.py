@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import pkgutil
 import re
 import subprocess
@@ -19,12 +18,11 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, environment, transcript_of
+from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, environment
 
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, UsageError
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs import settings
 from policygen.runs.config import RunConfig
 from policygen.runs.reading import read_policy
 from policygen.runs.settings import Settings
@@ -84,14 +82,6 @@ def test_a_provider_of_ones_own_is_used_and_named(kind: type[Written]) -> None:
     assert result.folder.parent == Path("mine")
 
 
-def test_a_provider_that_raises_loses_nothing_and_is_one_sentence() -> None:
-    with pytest.raises(PolicygenError, match=r"^written:by-hand failed with IndexError: list index out of range$"):
-        policygen.run("cartpole", llm=Written([LEANING]), iterations=2, episodes=5)
-    (folder,) = Path("results").iterdir()
-    assert [line["attempt"] for line in transcript_of(folder)] == [1, 2]
-    assert transcript_of(folder)[1]["error"].startswith("written:by-hand failed")
-
-
 def test_an_environment_is_made_of_whatever_names_a_task(tmp_path: Path) -> None:
     file = tmp_path / "short.toml"
     file.write_text('name = "short"\ngym_id = "CartPole-v1"\nmax_steps = 3\n')
@@ -144,16 +134,13 @@ def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:
     assert exact.exact
 
 
-@pytest.mark.parametrize(
-    ("numbers", "sentence"),
-    [
-        ({"episodes": 1}, "a score with an interval needs at least 2 episodes, not 1"),
-        ({"seed": -1}, "a seed is 0 or more, not -1"),
-    ],
-)
-def test_a_score_that_could_not_say_how_sure_it_is_is_refused(numbers: dict[str, int], sentence: str) -> None:
-    with pytest.raises(policygen.PolicygenError, match=sentence):
-        policygen.score(policygen.parse(LEANING, "cartpole"), **numbers)
+def test_a_score_that_could_not_say_how_sure_it_is_is_refused() -> None:
+    for numbers, sentence in (
+        ({"episodes": 1}, "needs at least 2 episodes, not 1"),
+        ({"seed": -1}, "0 or more, not -1"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            policygen.score(policygen.parse(LEANING, "cartpole"), **numbers)
 
 
 def test_no_module_hides_a_public_name() -> None:
@@ -306,24 +293,10 @@ def test_what_is_no_environment_is_refused(what: Any, sentence: str) -> None:
 # --- what is public --------------------------------------------------------------------------------------------------
 
 
-def test_keywords_are_the_settings_of_a_run_and_a_wrong_one_fails_the_type_checker(tmp_path: Path) -> None:
+def test_keywords_are_the_settings_of_a_run() -> None:
     assert set(Settings.__annotations__) == set(RunConfig.model_fields) - {"task", "llm"}
     for public in (policygen.run, policygen.resume):
         assert inspect.signature(public).parameters["settings"].annotation == "Unpack[Settings]"
-    (tmp_path / "own.py").write_text(
-        "from typing import Unpack\n"
-        "from settings import Settings\n"
-        "def run(task: str, **settings: Unpack[Settings]) -> None: ...\n"
-        'run("cartpole", iterations=2, refine="cma", ablate="knowledge")\n'
-        'run("cartpole", iteration=2)\n'
-        'run("cartpole", iterations="two")\n'
-    )
-    (tmp_path / "settings.py").write_text(Path(str(settings.__file__)).read_text(encoding="utf-8"))
-    from mypy import api
-
-    files = [str(tmp_path / "own.py"), str(tmp_path / "settings.py")]
-    said, _, _ = api.run(["--follow-imports=skip", f"--cache-dir={tmp_path}", f"--config-file={os.devnull}", *files])
-    assert re.findall(r"own.py:(\d+): error", said) == ["5", "6"], said
 
 
 def test_what_a_run_left_is_reported_compared_simplified_and_exported(tmp_path: Path) -> None:

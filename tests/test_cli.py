@@ -18,7 +18,7 @@ import pytest
 from chat_server import ChatServer, Scripted
 from click.testing import CliRunner
 from forks import Fork
-from support import BEST_LAKE, MALFORMED_LAKE, Line, command, environment, in_a_process, sentences
+from support import BEST_LAKE, MALFORMED_LAKE, Line, command, environment, sentences
 
 import policygen
 from policygen import cli
@@ -86,17 +86,12 @@ MISTAKES = [
     ("run cartpole --iteration 3", "there is no option --iteration; did you mean --"),
     ("mcp cartpole --llm openai:x", "there is no option --llm"),
     ("run cartpole --extra-body 3", "the options: `extra_body`: input should be a valid dictionary"),
-    ("sweep cartpole --seed 3", "there is no option --seed; did you mean --seeds"),
-    ("resume latest --final-episodes 3", "there is no option --final-episodes"),
-    ("eval latest --policy table", "there is no option --policy"),
     ("run cartpole --iterations many", "'many' is not a valid integer"),
     ("run cartpole --max-usd nan", "max_usd"),
     ("run cartpole --policy tree", "'tree' is not one of 'table', 'equations', 'linear'"),
     ("run cartpole --config nope.toml", "cannot read nope.toml: No such file"),
-    ("run cartpole --config folder", "cannot read folder: Is a directory"),
     ("run cartpole --config bad.toml", "bad.toml is not valid TOML"),
     ("run cartpole --config unknown.toml", "unknown.toml: there is no setting `iteration`; did you mean `iterations`?"),
-    ("run cartpole --config typed.toml", "typed.toml: `iterations`"),
     ("run cartpole --set seed", "--set seed: write --set NAME=VALUE"),
     ("run cartpole --llm openai:gpt-5-mini", "openai needs an API key: set OPENAI_API_KEY"),
     ("prompt cartpole --template broken", "templates/broken.j2, line 2: 'oops' is un"),
@@ -111,16 +106,13 @@ MISTAKES = [
         "run nim --llm openai:a --llm ollama:b",
         "one model; compare several with: policygen sweep TASK --llm openai:a --llm",
     ),
-    ("resume nowhere", "nowhere is not a run folder"),
     ("resume folder", "folder is not a run folder"),
     ("show nowhere", "cannot read nowhere"),
     ("show typed.toml", "typed.toml"),
-    ("eval nowhere.json", "cannot read nowhere.json"),
     ("eval nope.txt --task cartpole", "cannot read nope.txt"),
     ("eval bytes.txt --task cartpole", "cannot read"),
     ("eval policy.txt --episodes 1", "--episodes"),
     ("plot", "Missing argument 'RUN|SWEEP|best.json|POLICY.txt...'"),
-    ("plot nowhere --x mood", "'mood' is not one of"),
     ("doctor --llm gemini:x", "gemini needs an API key"),
 ]
 
@@ -144,11 +136,6 @@ def test_a_mistake_is_one_sentence_on_stderr(words: str, expected: str, line: Li
     assert sentence.startswith("Error: ")
     assert expected in sentence
     assert not Path("results").exists()
-
-
-def test_mistakes_end_the_same_way_in_a_process_of_their_own(tmp_path: Path) -> None:
-    done = in_a_process("run", "cartpole", "--llm", "openai:gpt-5-mini", cwd=tmp_path)
-    assert (done.returncode, done.stdout, len(sentences(done.stderr))) == (2, "", 1)
 
 
 def test_a_text_with_problems_lists_them_all(line: Line) -> None:
@@ -209,6 +196,8 @@ def test_eval_scores_a_run_a_saved_policy_and_a_text(lake_run: Path, line: Line)
         "frozenlake: 0.7402 (exact), standard deviation 0.4385",
         "counts as solved from 0.7: yes",
     ]
+    elsewhere = line("eval", lake_run, "--task", "frozenlake-deterministic")
+    assert elsewhere.out.startswith("frozenlake-deterministic: "), elsewhere.err
 
 
 def test_eval_as_json_is_one_line_for_a_program(line: Line) -> None:
@@ -219,12 +208,6 @@ def test_eval_as_json_is_one_line_for_a_program(line: Line) -> None:
     assert named == ["cartpole", "CartPole-v1", 7, False]
     assert len(record["seeds"]) == len(record["returns"]) == 7
     assert sum(record["returns"]) / 7 == pytest.approx(record["mean"])
-
-
-def test_eval_plays_a_saved_policy_on_another_task(lake_run: Path, line: Line) -> None:
-    said = line("eval", lake_run, "--task", "frozenlake-deterministic")
-    assert said.code == 0, said.err
-    assert said.out.startswith("frozenlake-deterministic: ")
 
 
 def test_show_prints_a_text_that_reads_back(lake_run: Path, line: Line) -> None:
@@ -329,13 +312,6 @@ def test_doctor_lists_the_providers_or_tries_one(line: Line) -> None:
         ill = line("doctor", "--llm", "compatible:n", "--base-url", server.openai_url)
     assert (well.code, "its context is 4096 tokens" in well.out) == (0, True)
     assert (ill.code, "it does not list 'n'" in ill.out) == (1, True)
-
-
-def test_a_run_that_can_play_nothing_ends_with_its_reason(line: Line) -> None:
-    said = line("run", "cartpole", "--max-episodes", "5")
-    assert said.code == 1
-    assert "stopped: the next 20 episodes would exceed 5 (--max-episodes)" in said.out
-    assert said.err == ""
 
 
 def test_a_key_goes_where_a_file_says_only_when_trusted_and_where_is_printed(

@@ -201,13 +201,6 @@ def _text_of_policy(context: click.Context, option: click.Parameter, path: Path 
     return policy_text(path) if path is not None else None
 
 
-def step_timeout(options: Mapping[str, Any]) -> float:
-    """Return the setting `step_timeout` of options, which counts before the task is known."""
-    from policygen.runs.config import step_timeout_of
-
-    return step_timeout_of(options["config_file"], options["assignments"], settings(options))
-
-
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +250,6 @@ PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")
 TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
-BASE_URL = click.option("--base-url", help="Address of each compatible: or ollama: model whose SPEC has no @URL.")
 CACHE = click.option("--cache", type=PATH, metavar="DIR", help="Store replies in DIR; reuse those of equal requests.")
 TRACK = click.option(
     "--track",
@@ -268,11 +260,6 @@ TRACK = click.option(
 REPORT = click.option("--report", is_flag=True, help="Write report.html after each attempt; it reloads itself.")
 TRUST = click.option("--trust", is_flag=True, help="Trust files that name a module to import, or a server for the key.")
 READ_POLICY = all_of(POLICY, ATTEMPT, TASK_OF_TEXT, TRUST)
-MODEL_BUDGETS = all_of(
-    click.option("--max-calls", type=int, help="Most requests to the model, repairs and failures included."),
-    click.option("--max-tokens", type=int, help="Most tokens, in and out."),
-    click.option("--max-usd", type=float, help="Most US dollars; needs a model whose price is known."),
-)
 CONFIG = all_of(
     click.option("--config", "config_file", type=PATH, help="A TOML file of settings, NAME = VALUE."),
     assignment("Any setting, as above; may be repeated."),

@@ -162,9 +162,8 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], tr
     say(shown.remark, err=True)
 
 
-@click.command()
+@click.command(cls=opt.WithSettings, only=("base_url",))
 @click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
-@opt.BASE_URL
 def doctor(llm: str | None, base_url: str | None) -> None:
     """Check whether a model can be used: the key, the server, and the model's limits."""
     from policygen.llm import PROVIDERS, LLMOptions, connect

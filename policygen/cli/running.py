@@ -34,8 +34,7 @@ def run(task: str, **options: Any) -> None:
 
     A setting is an option, or NAME = VALUE in a file or the task's [run]; its default is in brackets.
     """
-    loaded = _load(task, options)
-    _carry_out(*_start(loaded, _config(loaded, task, options), options))
+    _carry_out(*_start(*_load(task, options), options))
 
 
 _OF_REQUESTS = (
@@ -73,8 +72,7 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
             session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
             more_listeners = opt.listeners(options["track"], options["report"])
         else:
-            loaded = _load(session.task, options)
-            session.run, more_listeners = _start(loaded, _config(loaded, session.task, options), options, session)
+            session.run, more_listeners = _start(*_load(session.task, options), options, session)
         listeners = (Terminal(session.run), *default_listeners(session.run), *more_listeners, session)
         try:
             return carry_out(session.run, listeners).stopped
@@ -85,21 +83,15 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
     serve(session, play, port)
 
 
-def _load(task: str, options: Mapping[str, Any]) -> Task:
-    """Return the task of a new run, with the perturbations of the options."""
+def _load(task: str, options: Mapping[str, Any]) -> tuple[Task, RunConfig]:
+    """Return the task of a new run, with the perturbations of the options, and its settings."""
+    from policygen.runs.config import effective_config, step_timeout_of
     from policygen.tasks.load import load_task
 
-    return opt.perturbed(
-        load_task(task, trust=options["trust"], step_timeout=opt.step_timeout(options)), options["perturb"]
-    )
-
-
-def _config(loaded: Task, task: str, options: Mapping[str, Any]) -> RunConfig:
-    """Return the settings of a new run."""
-    from policygen.runs.config import effective_config
-
-    file, assignments = options["config_file"], options["assignments"]
-    return effective_config(loaded, task, file=file, assignments=assignments, options=opt.settings(options))
+    file, assignments, stated = options["config_file"], options["assignments"], opt.settings(options)
+    limit = step_timeout_of(file, assignments, stated)
+    loaded = opt.perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
+    return loaded, effective_config(loaded, task, file=file, assignments=assignments, options=stated)
 
 
 def _start(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ import click
 
 from policygen.cli import options as opt
 from policygen.cli.options import say
-from policygen.errors import UsageError
 from policygen.files import write_named
 
 if TYPE_CHECKING:
@@ -25,27 +24,15 @@ if TYPE_CHECKING:
     from policygen.runs.config import RunConfig
     from policygen.runs.listeners import Activity
 
-# The run settings that also apply to `drive` and `mediate`.
+# The run settings that also apply to `drive` and `mediate`, beside --llm.
 SETTINGS = (
-    *("llm", "seed", "base_url", "temperature", "reasoning_effort", "extra_body"),
-    *("timeout_seconds", "prices", "max_output_tokens", "prompt_tokens"),
-    *("max_calls", "max_tokens", "max_usd", "step_timeout"),
+    *("seed", "base_url", "max_calls", "max_tokens", "max_usd", "prices", "temperature", "reasoning_effort"),
+    *("extra_body", "max_output_tokens", "prompt_tokens", "timeout_seconds", "step_timeout"),
 )
 SHARED_OPTIONS = opt.all_of(
     click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions at a time (default 4)."),
-    click.option("--seed", type=click.IntRange(0), help="Determines the episodes (default 0)."),
-    opt.BASE_URL,
-    opt.MODEL_BUDGETS,
-    opt.assignment("A setting such as temperature=0, max_output_tokens=500 or prices=0.25/2; may be repeated."),
     click.option("--out", type=opt.PATH, help="Folder of the results (default: a new one in results/)."),
 )
-
-
-def _check_settings(assignments: Sequence[str]) -> None:
-    """Raise UsageError for a setting that has no effect on these commands."""
-    for text in assignments:
-        if (name := text.partition("=")[0].strip()) not in SETTINGS:
-            raise UsageError(f"--set {name} has no effect here; these settings have one: {', '.join(SETTINGS)}")
 
 
 def _new_folder(name: str, config: RunConfig) -> Path:
@@ -68,7 +55,7 @@ def _introduce(what: str, session: Session) -> None:
     say(f"  continue later with the same command and --out {shlex.quote(str(session.folder))}: no answer is lost")
 
 
-@click.command()
+@click.command(cls=opt.WithSettings, only=SETTINGS)
 @click.argument("task")
 @click.option(
     "--llm",
@@ -80,7 +67,7 @@ def _introduce(what: str, session: Session) -> None:
 @click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps shown (default 0).")
 @SHARED_OPTIONS
 @opt.TRUST
-def drive(task: str, *, assignments: tuple[str, ...], out: Path | None, trust: bool, **options: Any) -> None:
+def drive(task: str, *, out: Path | None, trust: bool, **options: Any) -> None:
     """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
 
     The model sees bins if the task has a grid. A situation seen before is not asked about again; with --memory, a
@@ -94,10 +81,9 @@ def drive(task: str, *, assignments: tuple[str, ...], out: Path | None, trust: b
     from policygen.runs.config import effective_config
     from policygen.tasks.load import load_task
 
-    _check_settings(assignments)
     episodes, memory, concurrency = (options.pop(name) for name in ("episodes", "memory", "concurrency"))
     loaded = load_task(task, trust=trust)
-    config = effective_config(loaded, task, assignments=assignments, options=options)
+    config = effective_config(loaded, task, options=options)
     config = config.trusted() if trust else config
     folder = out or _new_folder(f"{slug(loaded.name)}-driven", config)
     driver = seat.open_drive(
@@ -144,7 +130,7 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
     say(f"results: {driver.session.folder}")
 
 
-@click.command()
+@click.command(cls=opt.WithSettings, only=SETTINGS)
 @click.argument("rooms", metavar="[TASK]...", nargs=-1)
 @click.option(
     "--llm", required=True, metavar="SPEC", help="Planner: provider and model, planner (rules, no key), or replay:DIR."
@@ -165,7 +151,7 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
 )
 @SHARED_OPTIONS
 @click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
-def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tuple[str, ...], **options: Any) -> None:
+def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -> None:
     """Let a robot in a room with a locked door ask a model for plans, and compare rules for when to ask.
 
     TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
@@ -182,11 +168,10 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], assignments: tupl
     def line(*cells: str) -> None:
         say("{:16}{:11} {:20}{:17}{:14}{}".format(*cells))
 
-    _check_settings(assignments)
     out, output, concurrency = (options.pop(name) for name in ("out", "output", "concurrency"))
     episodes, train = options.pop("episodes"), options.pop("train")
     task = load_task(seat.MEDIATOR_TASK)
-    config = effective_config(task, seat.MEDIATOR_TASK, assignments=assignments, options=options)
+    config = effective_config(task, seat.MEDIATOR_TASK, options=options)
     chosen, mediators = seat.read_rooms(rooms), seat.read_mediators(names)
     folder = out or _new_folder("on-call", config)
     with closing(seat.open_mediation(config, folder, concurrency=concurrency, tell=_say_wait)) as session:

@@ -281,8 +281,8 @@ def test_a_policy_drives_without_a_key_and_a_setting_without_effect_is_refused(l
     assert read("here")["llm_calls"] == 0
     assert line("eval", "here").out.startswith("frozenlake: ")
     assert "# table for frozenlake" in line("show", "here").out
-    said = line("drive", "frozenlake", "--llm", "policy:x", "--set", "episodes=3")
-    assert (said.code, "--set episodes has no effect here" in said.err) == (2, True)
+    said = line("drive", "frozenlake", "--llm", "policy:x", "--policy", "table")
+    assert (said.code, "there is no option --policy" in said.err) == (2, True)
 
 
 def test_the_command_tells_what_it_took_and_keeps_no_key(
