@@ -327,36 +327,21 @@ def report(run: str | Path, path: str | Path = "report.html") -> Path:
     return write_page(find_run(str(run)), Path(path))
 
 
-def compare(
-    *sources: str | Path,
-    by: str | None = None,
-    suite: str | None = None,
-    task: str | None = None,
-    episodes: int | None = None,
-    seed: int | None = None,
-    trust: bool = False,
-) -> Comparison:
-    """Compare runs, sweeps and other programs' runs, or policies and agents: `print(compare(...).sentence)`.
+def compare(*sources: str | Path, by: str | None = None, suite: str | None = None) -> Comparison:
+    """Compare runs, sweeps and other programs' runs: `print(compare(...).sentence)`; `.table` is a data frame.
 
     Args:
-        sources: run and sweep folders, or `LABEL:TASK=FILE` of another program; or policies (text files, saved ones,
-            runs) and agents, `MODULE:NAME` or `ppo:MODEL.zip`, which are all played on the same episodes.
+        sources: run and sweep folders, or `LABEL:TASK=FILE` of another program.
         by: setting that distinguishes contenders: llm, template, policy, refine, ...; by default those that differ.
         suite: suite whose published results are shown.
-        task: the task to play. If given, the best policies of runs are played, too, instead of reading their scores.
-        episodes: number of episodes that policies and agents play (100).
-        seed: determines these episodes (0).
-        trust: the task may name modules to import and paths to read; needed for a model's file.
 
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
     from policygen.extensions.compare.comparison import Comparison
-    from policygen.extensions.compare.contenders import read_or_play
+    from policygen.extensions.compare.contenders import read_scores
 
-    named = [str(source) for source in sources]
-    found = read_or_play(named, by=by, suite=suite, task=task, episodes=episodes, seed=seed, trust=trust)
-    return Comparison(found)
+    return Comparison(read_scores([str(source) for source in sources], by=by, suite=suite))
 
 
 def simplify(

@@ -89,46 +89,10 @@ def test_a_model_of_stable_baselines3_is_compared_and_others_are_refused(line: L
 RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.01"\n'
 
 
-def test_compare_plays_policies_runs_and_agents_on_the_same_episodes(line: Line, steady: Path) -> None:
+def test_an_agent_beside_a_policy_is_scored_with_the_requirements(line: Line, steady: Path) -> None:
     Path("mine.toml").write_text(Path(str(find_resource("envs", "cartpole", ".toml"))).read_text() + RAIL)
-    few = ("--policy", "equations", "--iterations", 1, "--episodes", 5, "--set", "final_episodes=5", "--jobs", 1)
-    assert line("run", "mine.toml", *few, "--start", steady).code == 0
-    folder = the_run(Path("results"))
     against = line("eval", steady, "--task", "mine.toml", "--episodes", 12, "--against", "own_agents:lean").out
     assert [text.split(": ")[0] for text in against.splitlines()[-2:]] == ["requirement rail", "own_agents:lean"]
-    done = line("compare", "own_agents:lean", steady, folder, "--episodes", 12, "-o", "c.json", "-o", "c.tex")
-    assert done.code == 0, done.err
-    assert "on the same 12 episodes (--seed 0)" in done.out
-    assert f"Runs were played with their best policies: {folder}." in done.out
-    found = json.loads(Path("c.json").read_text())
-    record = json.loads(line("eval", steady, "--task", "mine.toml", "--episodes", 12, "--json").out)
-    own = [run for run in found["runs"] if run["contender"] == str(steady)]
-    assert {run["seed"]: run["score"] for run in own} == dict(zip(record["seeds"], record["returns"], strict=True))
-    pair = found["pairs"][0]
-    assert (pair["first"], pair["second"], pair["seeds"]) == ("own_agents:lean", str(steady), 12)
-    assert pair["gain"] > 400
-    rail = next(one for one in found["requirements"] if one["contender"] == str(steady))
-    assert (rail["violated"], rail["worst"], rail["seed"]) == tuple(
-        record["violations"][0][name] for name in ("violated", "worst", "seed")
-    )
-    assert f"{rail['worst']:.4g} with seed {rail['seed']}" in Path("c.tex").read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("steady.txt",), "steady.txt does not say which task it is for; add --task TASK"),
-        (("steady.txt", "--task", "cartpole", "--by", "llm"), "--by is for the scores of runs"),
-        (("own_agents:bad", "--task", "cartpole", "--episodes", "2"), "not an action of CartPole-v1"),
-        (("steady.txt", "--task", "cartpole", "--episodes", "2", "-o", "c.png"), "have no learning curves"),
-    ],
-)
-def test_compare_refuses_in_a_sentence_what_it_cannot_play(
-    line: Line, steady: Path, words: tuple[str, ...], said: str
-) -> None:
-    refused = line("compare", *words)
-    assert refused.code == 2
-    assert said in refused.err
 
 
 def test_any_attempt_of_a_run_is_shown_scored_and_filmed(line: Line, steady: Path) -> None:

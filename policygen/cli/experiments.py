@@ -118,7 +118,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
 @click.command()
 @click.argument(
     "sources",
-    metavar="RUN|SWEEP|LABEL:TASK=FILE|best.json|POLICY.txt|MODULE:NAME|ppo:MODEL.zip...",
+    metavar="RUN|SWEEP|LABEL:TASK=FILE...",
     nargs=-1,
     required=True,
 )
@@ -140,32 +140,24 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     default="episodes",
     help="Horizontal axis of the curves (default: episodes).",
 )
-@click.option("--task", help="Play the best policies of the sources on this task (default: that of the first run).")
-@click.option("--episodes", type=click.IntRange(2), help="Episodes that policies play (default 100).")
-@click.option("--seed", type=click.IntRange(0), help="Determines these episodes, as for `eval` (default 0).")
-@opt.TRUST
-def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], **options: Any) -> None:
+def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], suite: str | None, x: str) -> None:
     """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
     ProPS's overall_log, or a CSV with a column `return` and one of `episodes`, `env_steps`, `calls`, `seconds`, `usd`.
-
-    With a policy or another agent among the sources, or with --task, all are played on the same episodes, runs with
-    their best policies.
     """
     from policygen.extensions.compare.comparison import FORMATS, Comparison
-    from policygen.extensions.compare.contenders import read_or_play
+    from policygen.extensions.compare.contenders import read_scores
     from policygen.extensions.compare.figure import comparison_figure
     from policygen.extensions.plots import style
 
     for output in outputs:
         style.check_suffix(output, (*FORMATS, *style.FORMATS))
-    asked = {name: options[name] for name in ("suite", "task", "episodes", "seed", "trust")}
-    comparison = Comparison(read_or_play(sources, by=by, **asked))
+    comparison = Comparison(read_scores(sources, by=by, suite=suite))
     written: list[Path] = []
     for output in outputs:
         if output.suffix.lower().removeprefix(".") in style.FORMATS:
-            written.append(style.save(comparison_figure(comparison, x=options["x"]), output))
+            written.append(style.save(comparison_figure(comparison, x=x), output))
         else:
             written += comparison.write(output)
     table, _, sentence = str(comparison).rstrip().rpartition("\n\n")

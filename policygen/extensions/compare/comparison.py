@@ -202,17 +202,17 @@ class Comparison:
         return " ".join(filter(None, (words, self._over_published() if self.against_published else "")))
 
     def _on(self, task: str) -> str:
-        leader, unit = self.leader(task), self.compared.unit
+        leader = self.leader(task)
         scores = self.scores(task, leader)
         if self.excess(task, leader):
             each = (f"{one}: {self.violations(task, one)[1]}" for one in self.contenders if self.of(task, one))
             return f"No contender meets the hard requirements on {task} ({'; '.join(each)})."
         if not (behind := self.behind(task)):
             score = f"{number(scores.mean())}{in_brackets(interval_over_seeds(scores))}"
-            return f"{leader} scores {score} on {task}; {len(scores)} {unit}{'s' * (len(scores) > 1)}."
+            return f"{leader} scores {score} on {task}; {len(scores)} seed{'s' * (len(scores) > 1)}."
         parts: dict[str, list[str]] = {}
         for one in behind:
-            basis = f"{one.seeds} {unit}s" if one.seeds else "not paired"
+            basis = f"{one.seeds} seeds" if one.seeds else "not paired"
             ahead = f"{one.second} by {number(-one.gain)}{in_brackets(one.swapped.interval)} (p = {_p(one.p)}, {basis})"
             if self.excess(task, one.second):
                 words, how = (
@@ -282,7 +282,7 @@ class Comparison:
         """Return the notes, with those on methods and sources."""
         notes = ["mean ± standard deviation over runs; 95% bootstrap interval of the mean"]
         if self.differences:
-            shared = f"difference of means from the best contender of the task, over shared {self.compared.unit}s"
+            shared = "difference of means from the best contender of the task, over shared seeds"
             notes.append(f"beside the best: {shared} if there are some; p: permutation test, Holm-corrected")
         used = [column for column in self.compared.published if any(task in column.scores for task in self.tasks)]
         if used:

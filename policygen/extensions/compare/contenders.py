@@ -1,7 +1,4 @@
-"""The input of a comparison: the results of runs, or of contenders that are played for it.
-
-A contender that is played is a policy, the best policy of a run, or an agent of another library.
-"""
+"""The input of a comparison: the results of runs and of other programs, with the names of the contenders."""
 
 from __future__ import annotations
 
@@ -10,24 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policygen.episodes.agents import is_agent, play_agent
-from policygen.episodes.players import Players
-from policygen.episodes.requirements import Requirements
-from policygen.episodes.score import episode_seeds
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.results import Result, read_other_program, result_of
 from policygen.extensions.plots import groups
 from policygen.extensions.sweeps.plan import cell_folders, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import PublishedColumn, load_suite
-from policygen.files import check_name, find_resource, find_run
-from policygen.policies.policy import Policy
+from policygen.files import check_name, find_resource
 from policygen.runs.config import RunConfig
-from policygen.runs.logbook import Logbook
-from policygen.runs.reading import best_policy, read_agent
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Task
-from policygen.tasks.trial import seeds_checked
-from policygen.tasks.trust import trusted
 
 _OTHER_PROGRAM = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
 
@@ -39,13 +26,11 @@ class Compared:
     Attributes:
         published: published columns of the runs' suites.
         notes: remarks for the reader, such as omissions and the settings that all runs share.
-        unit: what a result stands for and is paired by: the `seed` of a run, or an `episode` that all contenders play.
     """
 
     results: tuple[Result, ...]
     published: tuple[PublishedColumn, ...] = ()
     notes: tuple[str, ...] = ()
-    unit: str = "seed"
 
 
 def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> Compared:
@@ -140,7 +125,11 @@ def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
     common = []
     for name, info in RunConfig.model_fields.items():
         values = {str(getattr(member.config, name)) for member in members}
-        if name not in ("task", "seed", "policy", "jobs") and len(values) == 1 and values != {str(info.default)}:
+        if (
+            name not in ("task", "seed", "policy", *groups.WITHOUT_EFFECT)
+            and len(values) == 1
+            and values != {str(info.default)}
+        ):
             common.append(f"{name} {values.pop()}")
     pooled = [name for name in _differing(members) if name != by] if by is not None else []
     notes = [f"all runs: {', '.join(common)}"] if common else []
@@ -160,74 +149,3 @@ def _other_program(label: str, task: str, path: Path, results: Sequence[Result])
     if label in {result.contender for result in results}:
         raise UsageError(f"{path}: another contender is called {label!r}; write another label")
     return replace(run, task=name)
-
-
-def read_or_play(
-    sources: Sequence[str],
-    *,
-    by: str | None = None,
-    suite: str | None = None,
-    task: str | None = None,
-    episodes: int | None = None,
-    seed: int | None = None,
-    trust: bool = False,
-) -> Compared:
-    """Read the scores of the sources; or play them all, if one has no score of its own or if a task is named.
-
-    Args:
-        sources: as for `read_scores`; or, to be played, policies (text or saved), runs and sweeps (for their best
-            policies), and agents (see `read_agent`).
-        task: the task to play; by default that of the first run or saved policy.
-        episodes: number of episodes to play, 100 by default.
-        seed: determines these episodes, as in `policygen.score`; 0 by default.
-        trust: whether the user trusts the task, and the files of models.
-
-    Raises:
-        UsageError: an option does not apply, no run has a policy for the task, or a source cannot be played.
-        PolicyError: a policy cannot be read, or an agent fails.
-    """
-    # Agents and files of policies have no score of their own.
-    if task is None and not any(("=" not in one and is_agent(one)) or find_run(one).is_file() for one in sources):
-        if episodes is not None or seed is not None:
-            option = "--episodes" if episodes is not None else "--seed"
-            raise UsageError(f"{option} is for policies that are played; to play those of runs, add --task TASK")
-        return read_scores(sources, by=by, suite=suite)
-    if by is not None or suite is not None:
-        option = "--by" if by is not None else "--suite"
-        raise UsageError(f"{option} is for the scores of runs, but these contenders are played; leave it out")
-    paths = {source: find_run(source) for source in sources}
-    runs = {source: cell_folders(path) if is_sweep(path) else [path] for source, path in paths.items()}
-    names = list(dict.fromkeys(str(run) if run.exists() else name for name, own in runs.items() for run in own))
-    played = load_task(task, trust=trust) if task is not None else _task_of(names)
-    played = seeds_checked(trusted(played) if trust else played)
-    return _play(names, played, episode_seeds(seed or 0, "evaluation", episodes or 100), trust=trust)
-
-
-def _task_of(names: Sequence[str]) -> Task:
-    """Return the task of the first run or saved policy."""
-    saved = [Path(name) for name in names if Path(name).is_dir() or name.endswith(".json")]
-    if not saved:
-        raise UsageError(f"{names[0]} does not say which task it is for; add --task TASK")
-    return Logbook(saved[0]).task() if saved[0].is_dir() else best_policy(saved[0]).task
-
-
-def _play(names: Sequence[str], task: Task, seeds: Sequence[int], *, trust: bool) -> Compared:
-    """Play all contenders on the same episodes; each episode is a result, paired by its seed."""
-    folders = [name for name in names if (Path(name) / "config.toml").is_file()]
-    left_out = [name for name in folders if Logbook(Path(name)).task().gym_id != task.gym_id]
-    left_out += [name for name in folders if name not in left_out and not (Path(name) / "best.json").exists()]
-    agents = {name: read_agent(name, task, trust=trust) for name in names if name not in left_out}
-    if not agents:
-        raise UsageError(f"none of the runs has a policy for {task.name}; name other runs, or another --task")
-    notes = [f"all were played on the same {len(seeds)} episodes of {task.name}; intervals are over episodes"]
-    notes += [f"left out, without a policy for {task.name}: {', '.join(left_out)}"] if left_out else []
-    results = []
-    requirements = Requirements(task)
-    with Players(task) as players:
-        for name, agent in agents.items():
-            own = isinstance(agent, Policy)
-            for episode in players.play(agent, seeds) if own else play_agent(agent, task, seeds):
-                paired_by = None if task.unseeded else episode.seed
-                violations = requirements.count([episode])
-                results.append(Result(task.name, name, episode.episode_return, paired_by, violations=violations))
-    return Compared(tuple(results), notes=tuple(notes), unit="episode")

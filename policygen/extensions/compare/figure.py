@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.errors import PathError, UsageError
+from policygen.errors import PathError
 from policygen.extensions.compare.comparison import Comparison
 from policygen.extensions.plots.curves import X_AXES, Looks, count_axis, draw_mean
 from policygen.extensions.plots.statistics import interval_over_seeds
@@ -37,13 +37,9 @@ def comparison_figure(comparison: Comparison, *, x: str = "episodes") -> Figure:
     bootstrap band; they are dashed after all runs have ended. Marks at the right are means of the final scores on fresh
     seeds, with a 95% interval. Horizontal lines are published scores; the best is black.
 
-    Raises:
-        UsageError: the comparison has no learning curves.
-        PathError: no run counts `x`, or one does not know its seconds or its cost.
+    Raises PathError if no run counts `x`, or one does not know its seconds or its cost.
     """
     results, tasks = comparison.compared.results, comparison.tasks
-    if comparison.compared.unit == "episode":
-        raise UsageError("policies that are played have no learning curves to draw; write a .md, .tex or .csv")
     without = next((run for run in results if run.curve and x not in run.curve), None)
     if without is not None and x in ("seconds", "usd"):
         raise PathError(f"{without.contender} on {without.task}: its {x} are unknown; choose another --x")
