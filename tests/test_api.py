@@ -134,15 +134,6 @@ def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:
     assert exact.exact
 
 
-def test_a_score_that_could_not_say_how_sure_it_is_is_refused() -> None:
-    for numbers, sentence in (
-        ({"episodes": 1}, "needs at least 2 episodes, not 1"),
-        ({"seed": -1}, "0 or more, not -1"),
-    ):
-        with pytest.raises(UsageError, match=sentence):
-            policygen.score(policygen.parse(LEANING, "cartpole"), **numbers)
-
-
 def test_no_module_hides_a_public_name() -> None:
     for module in pkgutil.walk_packages(policygen.__path__, "policygen."):
         if module.name != "policygen.__main__":

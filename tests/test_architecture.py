@@ -184,21 +184,6 @@ def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
     assert not (folder / "learning_curve.png").exists()
 
 
-# Modules that import our own modules late, by a statement or by name, and why. Everything else imports them at its top.
-LATE_IMPORTS_OF_OUR_OWN = {
-    "": "start-up time: the public names load on first use",
-    "api": "extensions, which may be missing",
-    "cli.experiments": "start-up time and extensions",
-    "cli.options": "start-up time",
-    "cli.preparing": "start-up time and extensions",
-    "cli.results": "start-up time and extensions",
-    "cli.running": "start-up time and extensions",
-    "cli.seats": "start-up time and extensions",
-    "extensions.sweeps.worker": "an extension, the trackers, which may be missing",
-    "policies.policy": "start-up time of a saved policy",
-    "search.refine.methods": "an extension, the learners",
-    "tasks.environments": "an extension, which registers its environments if it is there",
-}
 # Such a comment between the statements of a module gives the reason of all its late imports.
 REASON_OF_A_MODULE = "# Imports inside functions"
 
@@ -256,78 +241,6 @@ def test_a_late_import_spares_a_module_that_is_not_loaded_anyway():
         if names_of(node) <= loaded_with(module)
     }
     assert needless == set(), "import it at the top"
-
-
-def loads_by_name(tree: ast.Module) -> bool:
-    """Whether a module loads modules of the package with `import_module`."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
-    return any(
-        ast.unparse(call.func).endswith("import_module")
-        and ast.unparse(call.args[0]).lstrip("f").startswith(("'policygen.", '"policygen.'))
-        for call in calls
-    )
-
-
-def test_our_own_modules_are_imported_late_only_where_it_is_listed():
-    late = {
-        name
-        for name in MODULES
-        if loads_by_name(tree_of(name)) or any(ours(names_of(node)) for node in late_imports(name))
-    }
-    assert late == LATE_IMPORTS_OF_OUR_OWN.keys()
-
-
-def test_the_library_imports_only_extensions_late():
-    late = {name for node in late_imports("api") for name in names_of(node)}
-    assert {name for name in late if not name.startswith("policygen.extensions.")} == set()
-
-
-def too_many_parameters(tree: ast.Module) -> list[str]:
-    """Functions that take more than seven parameters, or more than five by position, not counting `self`."""
-    methods = {
-        id(item)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for item in node.body
-        if not any(ast.unparse(decorator) == "staticmethod" for decorator in getattr(item, "decorator_list", ()))
-    }
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            positional = len(node.args.posonlyargs) + len(node.args.args) - (id(node) in methods)
-            if positional > 5 or positional + len(node.args.kwonlyargs) > 7:
-                found.append(node.name)
-    return found
-
-
-def test_no_function_takes_more_than_seven_parameters_or_five_by_position():
-    found = {name: too_many_parameters(tree_of(name)) for name in MODULES}
-    many = {name: functions for name, functions in found.items() if functions}
-    assert many == {}, "what belongs together is handed on as a record"
-
-
-def borrowed(tree: ast.Module) -> set[str]:
-    """Private names that a file takes from another module of the package, or from an object that is not its own."""
-    own, found = set(), set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
-                own.add(name)
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                own.add(name)
-            case ast.Attribute(value=ast.Name(id="os" | "sys")):
-                pass
-            case ast.Attribute(attr=name):
-                found.add(name)
-            case ast.ImportFrom(module=str(module)) if module.startswith("policygen"):
-                found |= {alias.name for alias in node.names}
-    return {name for name in found - own if name.startswith("_") and not name.startswith("__")}
-
-
-def test_what_is_private_stays_in_its_module():
-    foreign = {"_max_episode_steps", "_get_obs"}  # which other packages tell in no other way
-    taken = {name: borrowed(tree_of(name)) - foreign for name in MODULES}
-    assert {name: names for name, names in taken.items() if names} == {}
 
 
 @pytest.mark.parametrize("types", [False, True])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -235,14 +234,6 @@ def test_plot_draws_runs_into_the_file_it_names_and_leaves_out_what_is_no_run(la
     warning = "Warning: notes.md is not a run folder and is left out\n"
     assert (said.code, said.out, said.err) == (0, "curves.png\n", warning)
     assert "notes.md is not a run folder" in line("plot", "notes.md").err
-
-
-def test_plot_draws_the_runs_of_a_sweep(line: Line) -> None:
-    assert line("sweep", "frozenlake", "--seeds", 2, "--iterations", 1, "--out", "two").code == 0
-    assert line("plot", "two").out.splitlines() == ["learning_curves.png"]
-    shutil.rmtree(next(Path("two").glob("*-s0")))
-    shutil.rmtree(next(Path("two").glob("*-s1")))
-    assert sentences(line("plot", "two").err) == ["Error: there is no run in two yet, so there is nothing to plot"]
 
 
 def test_prompt_of_a_task_is_what_the_model_is_sent(line: Line) -> None:

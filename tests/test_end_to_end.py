@@ -200,15 +200,6 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
 
 
-def test_what_was_proposed_before_the_budget_ended_is_scored() -> None:
-    with ChatServer([ALWAYS_RIGHT, ALWAYS_RIGHT, BEST_LAKE]) as server:
-        result = run(server, iterations=5, max_calls=3)
-    assert result.summary.attempts == 3
-    assert sum(a["calls"] for a in attempts_of(result.folder)) == 3
-    assert result.final is not None
-    assert result.final.mean == pytest.approx(0.74016, abs=1e-4)
-
-
 @pytest.mark.parametrize("limit", [500, 9000])
 def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) -> None:
     # It reports 1.2 times the estimate, and for a reply more than it was allowed would be a fault of its own.
@@ -242,19 +233,6 @@ def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit
     assert "--max-episodes" in result.summary.stopped or f"of {limit} episodes" in result.summary.stopped
     assert len(attempts_of(result.folder)) == len(result.attempts)
     assert len(transcript_of(result.folder)) == result.summary.attempts
-
-
-def test_budgets_are_options_of_the_command_line(line: Line) -> None:
-    with ChatServer([NO_POLICY] * 9) as server:
-        done = line(
-            *("run", "frozenlake", "--llm", "compatible:m", "--base-url", server.openai_url, "--repairs", 0),
-            *("--max-calls", 2, "--max-tokens", 100_000, "--max-usd", 1, "--max-episodes", 500),
-            *("--set", "prices=1/2"),
-        )
-        assert len(server.chats) == 2
-    assert done.code == 1
-    assert "stopped: all 2 calls (--max-calls) are used" in done.out
-    assert "no policy was found" in done.out
 
 
 # --- replies without a server ----------------------------------------------------------------------------------------

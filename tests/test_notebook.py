@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import importlib.util
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
-import policygen
 from policygen.runs.config import effective_config
 from policygen.search.run import start
 from policygen.tasks.load import load_task
@@ -111,19 +109,6 @@ def test_a_run_shows_its_progress_and_its_result(kernel: KernelManager, tmp_path
     assert "</svg>" in base64.b64decode(curve).decode()
 
 
-def test_a_result_without_its_folder_shows_no_curve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = policygen.run("frozenlake", iterations=1)
-    assert capsys.readouterr().out == ""  # not in a notebook
-    assert "<img" in result._repr_html_()
-    shutil.rmtree(result.folder)
-    page = result._repr_html_()
-    assert "<img" not in page
-    assert "final score: 0." in page
-
-
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_are_kept_with_what_they_show(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
@@ -136,16 +121,6 @@ def test_notebooks_are_kept_with_what_they_show(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text) < 300_000
     assert not re.search(rf"{tempfile.gettempdir()}/|{Path.home()}/", text)  # of whoever executed it
-
-
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebooks_use_only_what_is_public(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert "import policygen\\n" in text
-    assert "from policygen" not in text
-    ids = r"\bpolicygen\.extensions\.worlds:"  # in Gymnasium's long form
-    used = set(re.findall(r"\bpolicygen\.([A-Za-z_]\w*)", re.sub(ids, "", text))) - {"toml"}
-    assert used <= {*policygen.__all__, "llm", "policies", "tasks"}
 
 
 def test_the_guide_on_tuning(executed: Executed) -> None:

@@ -15,7 +15,7 @@ from support import ALWAYS_DOWN
 
 import policygen
 from policygen.files import append_line, read_lines, write_atomically
-from policygen.outgoing import in_columns, json_safe, plain, redacted, shown
+from policygen.outgoing import json_safe, plain, redacted, shown
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -91,9 +91,3 @@ def test_the_command_line_prints_nothing_on_another_way() -> None:
     text = "".join(path.read_text() for path in (Path(policygen.__file__).parent / "cli").glob("*.py"))
     assert text.count("click.echo(") == 1  # in `say`
     assert not re.search(r"\bprint\(", text)
-
-
-def test_columns_are_aligned() -> None:
-    assert in_columns([("a", "b"), ("ccc", "d")]) == ["a    b", "ccc  d"]
-    rows = [("a", "bb", ""), ("ccc", "this is any length"), ("d",)]
-    assert in_columns(rows) == ["a    bb", "ccc  this is any length", "d"]

@@ -1,4 +1,4 @@
-"""Windows: only `portable` uses what it lacks, text files are UTF-8, and outputs may lack most characters."""
+"""Windows: only `portable` uses what it lacks, and outputs may lack most characters."""
 
 from __future__ import annotations
 
@@ -74,30 +74,11 @@ def posix_only(tree: ast.Module) -> list[str]:
     return found
 
 
-def in_the_encoding_of_the_system(tree: ast.Module) -> list[str]:
-    """Calls that read or write text without naming its encoding."""
-    found = []
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        function, named = ast.unparse(call.func), {keyword.arg: keyword.value for keyword in call.keywords}
-        texts = [value.value for value in (*call.args, *named.values()) if isinstance(value, ast.Constant)]
-        modes = [text for text in texts if isinstance(text, str) and re.fullmatch(r"[rwax]\+?b?\+?t?", text)]
-        name = function.rpartition(".")[2]
-        opens = name in ("read_text", "write_text", "TextIOWrapper")
-        opens |= name in ("open", "fdopen") and (bool(modes) or function == "open") and "b" not in "".join(modes)
-        if opens and "encoding" not in named:
-            found.append(ast.unparse(call))
-    return found
-
-
-def test_one_module_alone_uses_what_windows_lacks_and_all_text_is_utf_8() -> None:
+def test_one_module_alone_uses_what_windows_lacks() -> None:
     trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
     used = {name: posix_only(tree) for name, tree in trees.items()}
     assert set(used.pop("portable.py")) == {"os.sched_getaffinity", "signal.pthread_kill"}
     assert {name: uses for name, uses in used.items() if uses} == {}
-    seen = in_the_encoding_of_the_system(ast.parse("open(p)\nopen(p, 'rb')\np.open('a')\np.read_text()\npanel.open()"))
-    assert seen == ["open(p)", "p.open('a')", "p.read_text()"]
-    texts = {name: in_the_encoding_of_the_system(tree) for name, tree in trees.items()}
-    assert {name: calls for name, calls in texts.items() if calls} == {}
 
 
 def test_without_what_windows_lacks_all_cores_are_used_and_no_step_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:

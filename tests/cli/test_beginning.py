@@ -13,8 +13,6 @@ import gymnasium as gym
 import pytest
 from support import Line, in_a_process, sentences, summary_of, the_run
 
-import policygen
-
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
 ROOM = """
@@ -152,19 +150,6 @@ def test_a_room_that_ignores_its_seed_is_played_with_a_warning_and_labelled_wher
     Path("own.txt").write_text("heater = 1\nwindow_0 = 1\nwindow_1 = 0\n")
     own = line("eval", "own.txt", "--task", "room.toml", "--trust", "--episodes", 4)
     assert ("over 4 unseeded episodes" in own.out, "with one seed differ" in own.err) == (True, True)
-
-
-def test_an_object_that_ignores_its_seed_is_played_with_a_warning(
-    faulty_rooms: Any,
-) -> None:
-    small: dict[str, Any] = {"iterations": 1, "episodes": 2, "warmup_episodes": 2, "final_episodes": 3}
-    found = policygen.run(faulty_rooms.Room(4.0), **small)
-    assert found.policy is not None
-    with pytest.warns(UserWarning, match="with one seed differ"):
-        policygen.score(found.policy, faulty_rooms.Drafty(4.0), episodes=2)
-    with pytest.warns(UserWarning, match="with one seed differ"):
-        drafty = policygen.run(faulty_rooms.Drafty(4.0), **small)
-    assert "over 3 unseeded episodes" in str(drafty.final)
 
 
 @pytest.mark.usefixtures("faulty_rooms")

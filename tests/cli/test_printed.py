@@ -35,7 +35,6 @@ class Room(gym.Env):
         return int(self.np_random.integers(16)), float(action), False, self.steps >= 3, {}
 """
 SMALL = ("--iterations", 1, "--set", "episodes=2", "--set", "final_episodes=2", "--set", "jobs=1")
-SEEDED = ("--set", "episodes=2", "--seed", "0")
 FINAL = [
     word
     for name in ("policy=table", "iterations=1", "seed=0", "episodes=2", "final_episodes=100")

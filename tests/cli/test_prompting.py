@@ -100,14 +100,6 @@ def test_differences_are_shown_from_the_shipped_ones_and_between_two() -> None:
         templates("diff", "a", "b", "c")
 
 
-def test_a_template_that_is_no_text_is_a_sentence() -> None:
-    Path("templates").mkdir()
-    Path("templates/_grid.j2").write_bytes(b"\xff\xfe")
-    for arguments in (["list"], ["show", "_grid"], ["diff"]):
-        with pytest.raises(TemplateError, match=r"cannot read the template .*_grid\.j2"):
-            templates(*arguments)
-
-
 def test_a_copy_of_another_name_is_compared_with_the_one_that_it_is_of() -> None:
     templates("copy", "improve_table", "--as", "calm")
     assert templates("diff").output == templates("diff", "calm").output == "nothing differs\n"

@@ -16,7 +16,7 @@ from support import environment
 
 import policygen
 from policygen.episodes.simulator import Simulator
-from policygen.errors import EnvironmentFault, TaskError
+from policygen.errors import TaskError
 from policygen.extensions import film
 from policygen.extensions.film import LAST_FRAME, WIDTH, Stage, ending_of, frames
 from policygen.policies.policy import Policy
@@ -92,10 +92,6 @@ def test_the_frames_of_a_gif_are_the_pictures_of_the_environment_above_the_signa
     assert all(later > earlier for earlier, later in itertools.pairwise(blue))
 
 
-def test_all_frames_of_a_film_have_one_size(falling):
-    assert len({image.size for image, _ in frames(falling, film.takes(falling, episodes=3), 16)}) == 1
-
-
 def test_the_last_frame_holds_and_says_why_the_episode_ended(falling, monkeypatch):
     monkeypatch.setattr(film, "MOST_FRAMES", 3)
     shown = film.takes(falling)
@@ -159,13 +155,6 @@ def test_the_command_writes_a_gif_and_says_what_it_shows(tmp_path, falling, line
     assert len(opened((tmp_path / "film.gif").read_bytes())) > 10
 
 
-def test_a_mistake_is_a_sentence(tmp_path, falling, line):
-    falling.save(tmp_path / "p.json")
-    done = line("film", "p.json", "-o", "a.png")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "end the name in .gif, .mp4" in done.err
-
-
 # --- replayed episodes -----------------------------------------------------------------------------------------------
 
 
@@ -210,13 +199,6 @@ class Mute(gym.Env):
         return np.zeros(4, np.float32), 1.0, False, False, {}
 
 
-class Crooked(Mute):
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
-
-    def render(self):
-        return np.zeros((3, 4))
-
-
 def the_task(kind: type[gym.Env]) -> Task:
     name = f"{kind.__name__}-v0"
     if name not in gym.registry:
@@ -229,14 +211,6 @@ def test_an_environment_without_pictures_is_refused_in_a_sentence():
         TaskError, match=r"^Mute-v0 draws no pictures \(it has no render mode `rgb_array`\).*show RUN -o"
     ):
         Stage(the_task(Mute))
-
-
-def test_a_picture_that_is_none_is_a_fault_of_the_environment():
-    policy = policygen.parse("left = 1\nright = 0", "cartpole", "linear")
-    with Simulator(load_task("cartpole")) as simulator:
-        [episode] = simulator.play(policy, [1])
-    with Stage(the_task(Crooked)) as stage, pytest.raises(EnvironmentFault, match=r"float64 of shape \(3, 4\)"):
-        list(stage.play(episode, ()))
 
 
 @pytest.mark.parametrize(

@@ -96,21 +96,6 @@ def test_an_adapter_is_put_on_its_base(model: Path, tmp_path: Path) -> None:
         shutil.move(gone, model)
 
 
-def test_a_folder_of_4_bit_weights_is_loaded(tmp_path: Path) -> None:
-    pytest.importorskip("bitsandbytes", reason="needs bitsandbytes")
-    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
-
-    plain, packed = make_tiny_model(tmp_path / "plain", hidden=256), tmp_path / "packed"
-    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
-    AutoModelForCausalLM.from_pretrained(plain, quantization_config=config).save_pretrained(packed)
-    AutoTokenizer.from_pretrained(plain).save_pretrained(packed)
-    providers = [connect(f"local:{folder}", LLMOptions()) for folder in (plain, packed)]
-    before, after = (provider.diagnose().lines[0].replace(",", "").split() for provider in providers)
-    assert before[:2] == after[:2]  # as many million parameters
-    assert int(after[3]) < int(before[3]) / 2  # MB
-    assert providers[1].complete(PROMPT, 12).text == providers[1].complete(PROMPT, 12).text
-
-
 def test_what_would_run_code_is_refused(copied: Path) -> None:
     for name in ("config.json", "tokenizer_config.json"):
         plain = (copied / name).read_text()
@@ -137,9 +122,3 @@ def test_folders_that_hold_no_chat_model_are_refused(copied: Path, tmp_path: Pat
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no model is there"):
         connect(f"local:{tmp_path / 'empty'}", LLMOptions())
-
-
-def test_a_name_that_the_hub_does_not_give_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UsageError, match="is not a folder, and not available from the Hugging Face hub"):
-        connect("local:nobody/nothing", LLMOptions())

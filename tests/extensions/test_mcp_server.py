@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.server.mcpserver.exceptions import ToolError
 from support import Line, command, environment, start_process
 
-from policygen.extensions import mcp_server
 from policygen.policies.policy import Policy
 from policygen.runs.logbook import Logbook
 
@@ -147,9 +145,3 @@ def test_http_answers_only_under_the_name_of_this_machine(tmp_path: Path) -> Non
         server.send_signal(signal.SIGTERM)
     assert server.wait(60) == 130
     assert "continue with: policygen mcp" in (tmp_path / "stderr.txt").read_text()
-
-
-def test_a_call_that_waits_long_returns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_server, "LONGEST_WAIT", 0.01)
-    with pytest.raises(ToolError, match="call `prompt`"):
-        asyncio.run(mcp_server.Session("nim", str).prompt())

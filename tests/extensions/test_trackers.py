@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from searched import made
 from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, the_run
 
 import policygen
@@ -148,17 +147,6 @@ def test_a_tracker_that_is_not_installed_is_a_sentence_before_the_run(monkeypatc
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match=r'--track wandb needs an extra: pip install "policygen\[wandb\]"'):
         trackers(["wandb"])
-
-
-@pytest.mark.parametrize(
-    "damage", ["{", "[]", '{"attempts": "x", "known": "a"}', '{"attempts": 0, "known": "../elsewhere"}']
-)
-def test_a_damaged_state_is_ignored(damage: str) -> None:
-    folder = made("frozenlake", "results", Written(REPLIES), iterations=1, **QUICK)
-    (folder / "summary.json").unlink()
-    (folder / "track-tensorboard.json").write_text(damage)
-    carry_out(resume(folder, Written(REPLIES)), trackers(["tensorboard"]))
-    assert sorted(tensorboard(folder)) == [0, 1]
 
 
 def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,16 +131,6 @@ def test_published_rows_stand_beside_ours_and_a_test_says_what_is_above_them() -
     assert re.search(r"\| sure \| they \| 10 \| 90\.00 ± 2\.000 \|  \| -5\.625 \| \d", text)
     assert re.search(r"\| sure \| others \|  \| 10\.00 \|  \| -85\.62 \|  \|", text)
     assert "- they: a paper" in text
-
-
-def test_costs_are_means_and_what_is_not_known_is_not_made_up() -> None:
-    a = results("t", "A", [1, 2])
-    (row,) = comparison_of(a).table.to_dict("records")
-    assert [row[name] for name in ("episodes", "env_steps", "calls", "usd", "seconds")] == [100, 900, 5, 0.5, 12]
-    (row,) = comparison_of([replace(a[0], costs={"episodes": 50.0}), a[1]]).table.to_dict("records")
-    assert row["episodes"] == 75
-    assert pd.isna(row["usd"])
-    assert row["runs"] == 2
 
 
 def test_every_format_holds_the_figures_and_no_name_is_a_formula_or_a_command(tmp_path: Path) -> None:

@@ -62,11 +62,6 @@ def test_a_potential_adds_up_to_what_no_policy_can_change() -> None:
     assert sum(added) == pytest.approx(-5)  # minus the potential of the start, wherever it ended
 
 
-def test_an_objective_takes_the_place_of_the_reward_step_by_step() -> None:
-    steps = told(Shaping((("far", "row + 1"),), "far*down - 3*up + reward"))
-    assert [s.rewards.tolist() for s in steps] == [(s.cells // 4 + 1.0).tolist() for s in steps]
-
-
 def test_where_the_mdp_is_known_it_pays_the_objective() -> None:
     def found(objective: str) -> float:
         trials = Trials(Player("frozenlake"), seeds, 0, measure=Measure(LAKE, Shaping(objective=objective)))

@@ -20,7 +20,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integer_dimension
 from policygen.tasks.load import load_task
-from policygen.tasks.spaces import Actuator, Observation
+from policygen.tasks.spaces import Observation
 from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
@@ -56,13 +56,6 @@ def test_a_table_is_a_map_of_its_cells_with_arrows_and_colours() -> None:
     (legend,) = figure.subfigs[0].legends
     assert legend.get_title().get_text() == MOVES.name
     assert [text.get_text() for text in legend.get_texts()] == ["left", "down", "right", "up"]
-
-
-def test_real_quantities_grow_upwards_with_their_edges_between_the_cells() -> None:
-    (axes,) = panels(table(np.zeros(9), Dimension("a", HALVES), Dimension("b", (1.0, 2.5))))
-    assert not axes.yaxis_inverted()
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["-0.5", "0.5"]
-    assert axes.get_xticks().tolist() == axes.get_yticks().tolist() == [1, 2]
 
 
 def test_further_dimensions_of_a_table_have_panels() -> None:
@@ -136,13 +129,6 @@ def test_one_quantity_is_a_curve_and_features_replace_many_observations() -> Non
     (axes,) = panels(swing)
     assert axes.figure.get_supxlabel() == "push"
     assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "right"]
-
-
-def test_each_output_has_a_row_and_the_last_ones_are_left_out() -> None:
-    task = replace(bounded("p", "q"), actuators=tuple(Actuator(f"u{i}", low=-1, high=1) for i in range(5)))
-    figure = action_figure(linear("".join(f"u{i} = p + {i}*q\n" for i in range(5)), task))
-    assert len(figure.subfigs) == 4
-    assert "1 more outputs are not shown" in figure.get_suptitle()
 
 
 @pytest.mark.parametrize(

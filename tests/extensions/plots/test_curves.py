@@ -19,7 +19,7 @@ from policygen.extensions.plots.curves import X_AXES, plot_runs, runs_figure
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary
+from policygen.runs.records import FinalScore
 from policygen.tasks.task import Optimum
 
 
@@ -101,14 +101,6 @@ def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Pa
     assert "final score: 0.74 (exact)" in legend_of(drawn(a_run(tmp_path, [0.74], final=exact)))
 
 
-def test_a_run_that_found_nothing_is_drawn(tmp_path: Path) -> None:
-    folder = a_run(tmp_path, [FAILED])
-    Logbook(folder).write_summary(Summary())
-    labels = legend_of(drawn(folder))
-    assert "failed attempt (1)" in labels
-    assert not any(label.startswith(("final", "best", "attempt")) for label in labels)
-
-
 POSITIONS = {
     "attempt": [0, 1, 2],
     "calls": [0, 2, 4],
@@ -150,14 +142,6 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     assert band_of(axes) == pytest.approx((0.02, 0.6))
     singles = [list(one.get_ydata()) for one in axes.get_lines() if one.get_linewidth() < 1]
     assert singles == [[0.02, 0.2, 0.4], [0.02, 0.6, 0.6]]
-
-
-def test_from_four_runs_on_it_is_the_interquartile_mean(tmp_path: Path) -> None:
-    folders = [ended(tmp_path, [best], seed=i) for i, best in enumerate([0.1, 0.2, 0.3, 0.9])]
-    axes = drawn(*folders)
-    assert line_called(axes, "interquartile mean of n = 4 runs, 95% band")[1] == pytest.approx([0.02, 0.25])
-    three = drawn(*folders[:2], folders[3])
-    assert line_called(three, "mean of n = 3 runs, 95% band")[1] == pytest.approx([0.02, 0.4])
 
 
 def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
@@ -205,16 +189,6 @@ def recorded(run: Path, **changes: Any) -> Path:
 
 
 NO_MODEL = {"tokens_in": 0, "tokens_out": 0, "calls": 0}
-
-
-def test_a_group_that_spent_nothing_of_x_is_still_seen(tmp_path: Path) -> None:
-    spender = ended(tmp_path, [0.1, 0.2], llm="openai:gpt-5-mini")
-    saver = recorded(ended(tmp_path, [0.3, 0.4]), **NO_MODEL)
-    axes = drawn(spender, saver, x="tokens")
-    x, y, line = line_called(axes, "builtin")
-    assert (x, y) == ([0], [0.4])
-    assert line.get_markevery() == [0]
-    assert line.get_marker() not in ("", "None", None)
 
 
 def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path: Path) -> None:
@@ -269,15 +243,6 @@ def test_labels_are_in_the_picture_and_keep_off_each_other(
     assert all(box.height <= axes.bbox.height for axes, box in zip(figure.axes, boxes, strict=False))
 
 
-def test_runs_that_ended_early_go_on_to_the_end_dashed(tmp_path: Path) -> None:
-    folders = [ended(tmp_path, [0.2, 0.7], seed=1), ended(tmp_path, [0.1, 0.2, 0.3, 0.4], seed=2)]
-    folders.append(ended(tmp_path, [0.5] * 6, seed=1, llm="manual"))
-    axes = drawn(*folders)
-    dashed = [line for line in axes.get_lines() if line.get_drawstyle() == "default" and len(line.get_xdata()) == 2]
-    ways = {(*line.get_xdata(), *line.get_ydata()) for line in dashed if line.get_linestyle() == "--"}
-    assert {(2, 6, 0.7, 0.7), (4, 6, 0.4, 0.4), (4, 6, 0.55, 0.55)} <= {tuple(round(v, 6) for v in way) for way in ways}
-
-
 def thin_lines(axes: Axes) -> list[Any]:
     """The single runs behind a mean, and those that stand for themselves."""
     return [line for line in axes.get_lines() if line.get_drawstyle() == "steps-post" and line.get_linewidth() < 2]
@@ -295,19 +260,6 @@ def test_unfinished_runs_are_thin_lines_of_their_own_and_enter_no_mean(tmp_path:
     assert open_end.get_markevery() == [1]
     assert "unfinished run" in legend_of(axes)
     assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
-
-
-def test_a_group_of_unfinished_runs_has_no_mean_and_says_so(tmp_path: Path) -> None:
-    folders = [a_run(tmp_path, [0.1], seed=i, llm="manual") for i in range(3)] + [ended(tmp_path, [0.3])]
-    axes = drawn(*folders)
-    assert axes.get_title() == "frozenlake: best so far of 1 run and 3 unfinished"
-    assert legend_of(axes)[-4:-1] == [
-        "manual, table policy: 3 unfinished, not averaged",
-        "builtin (no language model), table policy: n = 1 run",
-        "unfinished run",
-    ]
-    assert len([line for line in thin_lines(axes) if line.get_linewidth() > 1]) == 3
-    assert not axes.collections
 
 
 def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:

@@ -73,13 +73,6 @@ def test_averages_of_curves(xs: Any, levels: Any, x: list[float], centre: list[f
     assert band.centre == pytest.approx(centre)
 
 
-def test_the_band_of_two_runs_is_their_range_and_that_of_equal_runs_has_no_width() -> None:
-    band = average(arrays([0, 10, 30], [5, 20]), arrays([0, 1, 2], [4, 6]))
-    assert (band.low.tolist(), band.high.tolist()) == ([0, 0, 1, 1, 2], [4, 4, 4, 6, 6])
-    band = average(arrays(*[[0, 1]] * 4), arrays(*[[1, 2]] * 4))
-    assert band.low.tolist() == band.high.tolist() == [1, 2]
-
-
 def test_long_runs_are_thinned_and_keep_their_ends() -> None:
     xs = np.arange(5_000.0)
     band = average([xs, xs], [xs, xs])

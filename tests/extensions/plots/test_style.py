@@ -13,7 +13,6 @@ from drawn import LAKE, a_policy, a_run
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.actions import plot_policy
 from policygen.extensions.plots.curves import plot_runs
-from policygen.extensions.plots.style import look
 
 
 def test_formats(tmp_path: Path) -> None:
@@ -28,10 +27,6 @@ def test_formats(tmp_path: Path) -> None:
     assert b"/Type3" not in pdf
     assert plot_runs(str(run), str(tmp_path / "curve.svg")).read_bytes().startswith(b"<?xml")
     assert not list(tmp_path.glob(".*"))
-
-
-def test_curves_look_different_even_if_colours_repeat() -> None:
-    assert len({tuple(look(place).items()) for place in range(32)}) == 32
 
 
 def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from policygen.extensions.plots.traces import best_median_worst, traces_figure
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
-from policygen.tasks.spaces import Observation
 from policygen.tasks.task import Task
 
 RAIL = Requirement("rail", "abs(position) <= 0.2")
@@ -62,12 +61,6 @@ def test_signals_of_one_unit_share_a_panel() -> None:
     assert (steps.get_xlabel(), steps.lines[0].get_xdata()[1]) == ("step", 1)
 
 
-def test_a_requirement_on_info_that_files_do_not_keep_is_left_out() -> None:
-    task = replace(load_task("cartpole"), requirements=(Requirement("force", "info_force < 1"),))
-    (episode,) = played(load_task("cartpole"), 1)
-    assert len(traces_figure(task, {"an episode": episode}).axes) == 5
-
-
 def test_best_median_and_worst_are_chosen_by_return() -> None:
     episodes = played(load_task("cartpole"), 1) * 5
     by_return = [
@@ -77,14 +70,6 @@ def test_best_median_and_worst_are_chosen_by_return() -> None:
     assert chosen == {"best of 5": 9, "median of 5": 5, "worst of 5": 1}
     assert list(best_median_worst(by_return[:1])) == ["worst of 1"]
     assert best_median_worst([]) == {}
-
-
-def test_many_observations_make_no_endless_picture() -> None:
-    task = load_task("cartpole")
-    wide = replace(task, observations=tuple(Observation(f"o{i}") for i in range(40)), features=(), grid=None)
-    (episode,) = played(task, 1)
-    long = replace(episode, observations=np.zeros((episode.length + 1, 40), np.float32))
-    assert len(traces_figure(wide, {"an episode": long}).axes) == 12
 
 
 def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace: Path) -> None:

@@ -13,14 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from chat_server import ChatServer, Scripted
-from support import CHECKOUT, LEANING, Line, files_with, lines_of, transcript_of
+from support import CHECKOUT, LEANING, Line, lines_of, transcript_of
 
 import policygen
-from policygen.errors import BudgetExhausted, ProviderError, TemplateError, UsageError
-from policygen.extensions.seats.drive import StepQuestions, drive, open_drive
+from policygen.errors import BudgetExhausted, ProviderError, UsageError
+from policygen.extensions.seats.drive import drive, open_drive
 from policygen.extensions.seats.session import Session
 from policygen.llm import connect
 from policygen.llm.messages import Message, Prompt
@@ -255,21 +254,6 @@ def test_a_provider_that_cannot_drive_is_refused_before_anything_is_played(llm: 
     assert not Path("out").exists()
 
 
-def test_an_unknown_price_and_a_broken_or_endless_template_are_refused() -> None:
-    with ChatServer() as server:
-        assert (
-            "--max-usd cannot be enforced because a model's price is unknown" in driven(server, max_usd=1.0)["stopped"]
-        )
-        Path("templates").mkdir()
-        Path("templates/drive.j2").write_text("{{ nothing.at.all }}")
-        with pytest.raises(TemplateError, match=r"drive\.j2"):
-            driven(server)
-    Path("templates/drive.j2").unlink()
-    questions = StepQuestions(load_task("taxi"), most_tokens=100)
-    with pytest.raises(TemplateError, match="the prompt has about"):
-        questions.prompt([], [], np.zeros(1))
-
-
 def test_a_policy_drives_without_a_key_and_a_setting_without_effect_is_refused(line: Line) -> None:
     policygen.parse("| row | column | action |\n|---|---|---|\n| * | 3 | down |\n| * | * | right |", "frozenlake").save(
         "best.json"
@@ -283,31 +267,3 @@ def test_a_policy_drives_without_a_key_and_a_setting_without_effect_is_refused(l
     assert "# table for frozenlake" in line("show", "here").out
     said = line("drive", "frozenlake", "--llm", "policy:x", "--policy", "table")
     assert (said.code, "there is no option --policy" in said.err) == (2, True)
-
-
-def test_the_command_tells_what_it_took_and_keeps_no_key(
-    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = "token-abcdefgh12345678WXYZ"
-    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", key)
-    with ChatServer([RIGHT] * 14) as server:
-        arguments = ("--llm", "compatible:m", "--base-url", server.openai_url, "--episodes", 2, "--out", "here")
-        done = line("drive", "frozenlake", *arguments)
-    assert done.code == 0, done.err
-    assert "frozenlake (FrozenLake-v1), 2 episodes, decided by: compatible:m\n" in done.out
-    assert "continue later with the same command and --out here" in done.out
-    assert "tokens, cost unknown" in done.out
-    assert "score of the table of choices: " in done.out
-    assert server.chats[0].headers["authorization"] == f"Bearer {key}"
-    assert files_with(tmp_path, key) == []
-
-
-def test_texts_are_shown_as_they_are_read_and_the_table_asks_what_they_contain() -> None:
-    with ChatServer(["Action: go north"] * 2) as server:
-        found = driven(server, "adventure", 1)
-    first = asked(server)[0]
-    assert first.startswith('Now:\ntext:\n"""\nYou are in the hall. North: ')
-    assert first.endswith('.\nCarried: nothing. Score: 0 of 50.\n"""\n\nWhich action?\n')
-    assert found["returns"] == [-60.0]
-    assert found["asked"] == found["cells_seen"] == 2, "the hall and the room to the north, which has no way north"
-    assert "contains(" in Path("out", "best.json").read_text()

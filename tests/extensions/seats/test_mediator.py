@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,13 +15,12 @@ from chat_server import ChatServer
 from support import LEANING, Line
 
 import policygen
-from policygen.errors import PolicyError, TaskError, UsageError
+from policygen.errors import PolicyError, UsageError
 from policygen.extensions.seats.mediate import (
     MEDIATOR_TASK,
     MEDIATORS,
     mediate,
     open_mediation,
-    page,
     read_mediators,
     read_rooms,
 )
@@ -150,20 +148,6 @@ def test_a_mediator_whose_episodes_a_budget_cut_short_is_left_out() -> None:
             mediation("compatible:m", seed=7, **options)
 
 
-def test_builtin_is_refused_before_anything_is_played() -> None:
-    with pytest.raises(UsageError, match="builtin proposes policies and cannot plan"):
-        mediation("builtin")
-    assert not Path("out").exists()
-
-
-def test_without_the_package_a_sentence_says_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "policygen.extensions.worlds.rooms", raising=False)
-    monkeypatch.setitem(sys.modules, "minigrid", None)
-    monkeypatch.setitem(sys.modules, "minigrid.core.constants", None)
-    with pytest.raises(TaskError, match=r"policygen\[minigrid\]"):
-        read_rooms([])
-
-
 def test_mediators_ask_when_their_names_say() -> None:
     rng = np.random.default_rng(0)
     going, over = Signs(1, 0, 3), Signs(0, 1, 3)
@@ -206,16 +190,3 @@ def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
     policygen.parse(LEANING, "cartpole").save("lean.json")
     with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; name a policy for when-to-ask"):
         read_mediators(["lean.json"])
-
-
-def test_the_page_says_what_a_learned_mediator_missed(asked: Asked) -> None:
-    _, found, _ = asked
-    room = {"room": "KeyInBox", "returns": [0.9, 0.0], "steps": [9, 100]}
-    rows = [
-        {**room, "mediator": "always", "opened": [True, True], "questions": [9, 9]},
-        {**room, "mediator": "learned", "opened": [True, False], "questions": [2, 2], "table": "a table"},
-    ]
-    text = page({**found, "rows": rows, "stopped": "all calls are used"})
-    assert "- KeyInBox: missed; learned opens 1 of 2 doors, always 2, with 22% of its questions.\n" in text
-    assert "The learned mediator of KeyInBox:\n\n    a table\n" in text
-    assert "Stopped: all calls are used; a mediator" in text

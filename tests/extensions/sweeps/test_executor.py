@@ -151,16 +151,6 @@ def test_a_killed_job_is_said_and_its_run_goes_on_with_the_same_command(slurm: l
     assert_as_alone("cartpole", 100, iterations=16)
 
 
-def test_a_job_whose_python_lacks_the_package_says_so(
-    slurm: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "policygen").mkdir()
-    (tmp_path / "policygen" / "__init__.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (order,) = swept("cartpole", seeds=(100,), backend="slurm", slurm=OPTIONS)
-    assert order.fault().startswith("ModuleNotFoundError: No module named 'policygen.extensions'; its output is in")
-
-
 def test_slurm_refuses_in_a_sentence(line: Line, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -102,11 +102,3 @@ def test_a_mistake_is_one_sentence(old: str, new: str, sentence: str) -> None:
         suite_from_file(written(GOOD.replace(old, new)))
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("suite mine.toml")
-
-
-def test_two_columns_of_one_name_and_a_suite_that_is_not_there() -> None:
-    column = GOOD[GOOD.index("[[published]]") :]
-    with pytest.raises(UsageError, match="two published columns are called they"):
-        suite_from_file(written(GOOD + column))
-    with pytest.raises(UsageError, match="there is no suite `prop15`; choose one of classic, finite"):
-        load_suite("prop15")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import random
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attack.test_mutants import GOOD, mutated
 from support import BEST_LAKE, LEANING, MALFORMED_LAKE, NO_POLICY, fenced
 
 import policygen
@@ -127,17 +125,6 @@ def test_no_completion_raises_or_costs_more_than_the_limits_of_the_parser(reward
         assert value == -0.1 or 0 <= value <= 1
         assert time.process_time() - started < 20, repr(completion)[:60]
     assert len(reward(None, STRANGE)) == len(STRANGE)
-
-
-def test_mutated_replies_earn_a_number_each_and_the_same_again(reward: Reward) -> None:
-    rng = random.Random(1)
-    replies = [mutated(rng, rng.choice(GOOD)[1]) for _ in range(60)]
-    rewards = reward(None, replies)
-    assert rewards == reward(None, replies)
-    assert all(value == -0.1 or 0 <= value <= 1 for value in rewards)
-    assert -0.1 in rewards
-    assert max(rewards) > 0
-    assert rewards == [reward(None, [reply])[0] for reply in replies]
 
 
 def test_a_chat_completion_counts_with_its_last_message_and_without_thoughts(reward: Reward) -> None:

@@ -124,20 +124,6 @@ def test_an_option_is_carried_out_or_does_nothing(things, carried, plan, actions
     assert env._door.is_open == (TOGGLE in actions)
 
 
-def test_where_there_is_no_place_beside_it_the_first_is_put_down_a_cell_away():
-    walls = {place: Box("grey") for place in ((2, 1), (2, 3), (1, 1))}
-    env = room_with({(3, 2): Key("red"), **walls})
-    env.grid.set(0, 2, None)  # behind the robot nothing but a way on, with a door beside it
-    env.grid.set(0, 1, Door("blue"))
-    env.carrying = Key("blue")
-    env._map[0, 2, :3], env._map[0, 1, :3] = (1, 0, 0), (4, 2, 1)
-    actions = carried_out(env, Option("pick up", "red key"))
-    assert actions[-1] == PICK_UP
-    assert DROP in actions
-    assert env.carrying.color == "red"
-    assert env.agent_pos == (2, 2)
-
-
 def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it():
     fetch = Option("explore"), Option("go to", "key"), Option("pick up", "key")
     opened, over_early = 0, 0
@@ -153,15 +139,6 @@ def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it()
             assert (episode.report.carried, "door" in episode.report.seen) == ("key", False)
     assert opened >= 5
     assert over_early
-
-
-def test_the_map_shows_what_is_there_now_and_what_is_carried():
-    env = room_with({(3, 2): Key("green")})
-    assert View(env.gen_obs()["image"]).carried is None
-    view = View(env.step(PICK_UP)[0]["image"])
-    assert view.carried == ("key", "green")
-    assert view.kind((3, 2)) == 1
-    assert [thing.kind for thing in view.things()] == ["door"]
 
 
 @pytest.mark.parametrize(
