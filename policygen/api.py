@@ -217,8 +217,8 @@ def resume(
         PolicygenError: it is not a run, it is damaged, it is finished and gets no larger budget, or a setting cannot
             be changed.
     """
-    changed = [f"{name}={value}" for name, value in settings.items() if value is not None]
-    active_run = resume_run(find_run(str(folder)), llm, changed, trust=trust, env=env)
+    changes = {name: value for name, value in settings.items() if value is not None}
+    active_run = resume_run(find_run(str(folder)), llm, changes, trust=trust, env=env)
     return _carry_out(active_run, listeners, on_attempt)
 
 

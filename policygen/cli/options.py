@@ -186,6 +186,13 @@ def settings(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in RunConfig.model_fields and value is not None}
 
 
+def stated(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of `--set` and of options, which have priority."""
+    from policygen.runs.config import read_assignment
+
+    return dict(map(read_assignment, options["assignments"])) | settings(options)
+
+
 def _one_model(context: click.Context, option: click.Parameter, specs: tuple[str, ...]) -> str | None:
     """Return the setting `llm`; click itself would take the last of several."""
     if len(specs) > 1:

@@ -68,8 +68,8 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
 
     def play() -> str:
         if ((folder := find_run(session.task)) / "config.toml").is_file():
-            more = [f"{name}={value}" for name, value in opt.settings(options).items() if name != "llm"]
-            session.run = resume_run(folder, session, [*options["assignments"], *more], trust=options["trust"])
+            changes = {name: value for name, value in opt.stated(options).items() if name != "llm"}
+            session.run = resume_run(folder, session, changes, trust=options["trust"])
             more_listeners = opt.listeners(options["track"], options["report"])
         else:
             session.run, more_listeners = _start(*_load(session.task, options), options, session)
@@ -134,7 +134,7 @@ _OF_RESUME = (
 @opt.TRACK
 @opt.REPORT
 @opt.TRUST
-def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> None:
+def resume(run_folder: Path, **options: Any) -> None:
     """Resume an interrupted run as if it had not been interrupted.
 
     With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command. Repeat
@@ -148,8 +148,8 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
 
         if is_sweep(run_folder):
             raise UsageError(f"{run_folder} is a sweep: repeat the command that began it")
-    assignments += tuple(f"{name}={value}" for name, value in opt.settings(options).items())
-    if not assignments and opt.installed("plots"):
+    changes = opt.stated(options)
+    if not changes and opt.installed("plots"):
         from policygen.extensions.plots.curves import make_missing
 
         if made := make_missing(run_folder):
@@ -157,7 +157,7 @@ def resume(run_folder: Path, assignments: tuple[str, ...], **options: Any) -> No
             return
     listeners, cache = opt.listeners(options["track"], options["report"]), options["cache"]
     answers = Cache(cache) if cache is not None else None
-    active_run = resume_run(run_folder, assignments=assignments, trust=options["trust"])
+    active_run = resume_run(run_folder, changes=changes, trust=options["trust"])
     active_run.cache = answers
     attempts = active_run.search.attempts
     say(f"continuing after attempt {attempts[-1].number}" if attempts else "continuing: no attempt was recorded yet")

@@ -327,22 +327,21 @@ _REPEATABLE = ("llm", "extra_body")
 BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes", "max_steps")
 
 
-def changed_config(task: Task, config: RunConfig, assignments: Sequence[str]) -> RunConfig:
-    """Return the settings of a resumed run: those of the run, with the assigned `CHANGEABLE` ones and `BUDGETS`.
+def changed_config(task: Task, config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """Return the settings of a resumed run: those of the run, with changed `CHANGEABLE` ones and `BUDGETS`.
 
     Raises UsageError for another setting, a value out of range, and a smaller budget.
     """
-    assigned = dict(map(read_assignment, assignments))
-    fixed = sorted(assigned.keys() - {*CHANGEABLE, *BUDGETS, *_REPEATABLE})
+    fixed = sorted(changes.keys() - {*CHANGEABLE, *BUDGETS, *_REPEATABLE})
     if fixed:
         raise UsageError(
             f"--set {fixed[0]}: a resumed run can only change {', '.join(CHANGEABLE)}, or increase {', '.join(BUDGETS)}"
         )
-    if redacted(str(assigned.get("llm", config.llm))) != redacted(config.llm):
-        raise UsageError(f"--llm {assigned['llm']}: the run uses {config.llm}, which cannot change")
-    if assigned.get("extra_body", config.extra_body) != config.extra_body:
+    if redacted(str(changes.get("llm", config.llm))) != redacted(config.llm):
+        raise UsageError(f"--llm {changes['llm']}: the run uses {config.llm}, which cannot change")
+    if changes.get("extra_body", config.extra_body) != config.extra_body:
         raise UsageError("--set extra_body: the run has other fields, which cannot change")
-    changed = effective_config(task, config.task, base=config, assignments=assignments)
+    changed = effective_config(task, config.task, base=config, options=changes)
     for name in BUDGETS:
         before, now = getattr(config, name), getattr(changed, name)
         if now is not None and (before is None or now < before):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from policygen.episodes.buffer import ReplayBuffer
@@ -36,7 +37,7 @@ from policygen.tasks.trust import trusted
 def resume(
     folder: Path,
     provider: Provider | None = None,
-    assignments: Sequence[str] = (),
+    changes: Mapping[str, Any] = MappingProxyType({}),
     *,
     trust: bool = False,
     env: Any = None,
@@ -44,9 +45,9 @@ def resume(
     """Load a run: an interrupted one continues as if it had not been interrupted.
 
     Args:
-        assignments: changed settings, `NAME=VALUE`: those that change no score (`config.CHANGEABLE`), and larger
-            budgets (`config.BUDGETS`), with which a finished run goes on from where it stands.
-        trust: whether the user trusts the folder. If not, a key goes only to a server that the assignments name, and
+        changes: changed settings: those that change no score (`config.CHANGEABLE`), and larger budgets
+            (`config.BUDGETS`), with which a finished run goes on from where it stands.
+        trust: whether the user trusts the folder. If not, a key goes only to a server that the changes name, and
             the task may name no module to import and no path to read.
         env: the environment or its factory, if a program passed one.
 
@@ -58,15 +59,15 @@ def resume(
     logbook.config()  # raises if it is not a run folder
     logbook.lock()
     try:
-        return _resumed(logbook, provider, assignments, trust=trust, env=env)
+        return _resumed(logbook, provider, changes, trust=trust, env=env)
     except BaseException:
         logbook.release()
         raise
 
 
-def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[str], *, trust: bool, env: Any) -> Run:
+def _resumed(logbook: Logbook, provider: Provider | None, changes: Mapping[str, Any], *, trust: bool, env: Any) -> Run:
     folder, before = logbook.folder, logbook.config()
-    config = changed_config(logbook.task(), before, assignments) if assignments else before
+    config = changed_config(logbook.task(), before, changes) if changes else before
     more = larger_budgets(before, config)
     if logbook.summary() is not None and not more:
         raise PathError(
@@ -81,7 +82,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, assignments: Sequence[
     run = _read(logbook, config, provider, attempts[:ended], trust=trust, env=env)
     if attempts:  # the episodes of dropped attempts stay counted
         _restore_spent(run.ledger, attempts[-1].standing)
-    if assignments:
+    if changes:
         logbook.write_settings(config)
     logbook.clear_up(run.search.attempts)
     if run.search.best is not None:

@@ -132,7 +132,7 @@ def test_a_run_that_is_interrupted_goes_on_with_the_cache_as_if_it_had_not_been(
         with pytest.raises(KeyError):
             run(server, "three", on_attempt=stop)
         (folder,) = Path("three").iterdir()
-        left = resume(folder, assignments=(f"base_url={server.openai_url}",))
+        left = resume(folder, changes={"base_url": server.openai_url})
         left.cache = Cache(Path("answers"))
         summary = carry_out(left)
         assert len(server.chats) == 4

@@ -84,8 +84,8 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
             if path.name not in ("config.toml", "task.json", "templates.json", ".lock")
         ] == []
         with pytest.raises(UsageError, match="the run uses openai:gpt-5-mini@http"):
-            resume(folder, assignments=["llm=openai:gpt-5-mini@http://127.0.0.1:9/v1"])
-        list(resume(folder, assignments=[f"llm={OPENAI.at(server.url)}"]).attempts())
+            resume(folder, changes={"llm": "openai:gpt-5-mini@http://127.0.0.1:9/v1"})
+        list(resume(folder, changes={"llm": OPENAI.at(server.url)}).attempts())
         assert len(server.chats) == 1
         assert Logbook(folder).config().origin("llm")  # and is a file's word again the next time
 
@@ -178,7 +178,7 @@ def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) 
             resume(folder)
         with pytest.raises(UsageError, match=r"in openai:m@http://\*\*\*@h/v1 are not stored: .* with --llm"):
             connect("openai:m@http://***@h/v1", LLMOptions())
-        list(resume(folder, assignments=[f"base_url={url}"]).attempts())
+        list(resume(folder, changes={"base_url": url}).attempts())
         assert len(server.chats) == 1
         assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())
 

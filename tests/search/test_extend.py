@@ -24,6 +24,7 @@ from support import (
 )
 
 from policygen.errors import PolicygenError, UsageError
+from policygen.runs.config import read_assignment
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
 from policygen.tasks.load import load_task
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 def finished(folder: Path, *assignments: str) -> Path:
     """Continue a run to its end, and return its folder."""
-    carry_out(resume(folder, assignments=assignments))
+    carry_out(resume(folder, changes=dict(map(read_assignment, assignments))))
     return folder
 
 
@@ -58,7 +59,7 @@ def test_a_finished_run_goes_on_from_where_it_stands(name: str) -> None:
     whole, part = made(task, "whole", llm(), **settings, **more), made(task, "part", llm(), **settings, **less)
     used = summary_of(part)["requests"]
     again = None if name == "tuned" else Written(REPLIES[used:])
-    carry_out(resume(part, again, [f"{key}={value}" for key, value in more.items()]))
+    carry_out(resume(part, again, more))
     assert outcome(part) == outcome(whole)
 
 
@@ -81,7 +82,7 @@ def test_an_attempt_that_a_budget_cut_short_goes_on_with_its_recorded_reply() ->
     folder = made("frozenlake", "part", Written([ALWAYS_DOWN, NO_POLICY]), **settings, max_calls=2)
     assert attempts_of(folder)[2]["stopped"]
     asked = Written([BEST_LAKE])
-    carry_out(resume(folder, asked, ["max_calls=3"]))
+    carry_out(resume(folder, asked, {"max_calls": 3}))
     assert len(asked.prompts) == 1
     assert asked.prompts[0].messages[2].content == NO_POLICY
     assert [one["problems"] for one in attempts_of(folder)] == [[]] * 3
@@ -105,7 +106,7 @@ def test_what_cannot_change_is_refused_by_a_sentence(assignment: str, sentence: 
     folder = made("frozenlake", "runs", iterations=3, **SMALL)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(UsageError, match=sentence) as caught:
-        resume(folder, assignments=[assignment])
+        resume(folder, changes=dict([read_assignment(assignment)]))
     assert "\n" not in str(caught.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 

@@ -106,7 +106,7 @@ def test_auto_tunes_in_a_plant_where_few_numbers_are_observed(name: str, method:
 def test_a_finished_run_goes_on_with_more_steps() -> None:
     folder = made(PENDULUM, "results", **{**TINY, "iterations": 9, "episodes": 2, "max_steps": 250})
     before = summary_of(folder)
-    more = resume(folder, assignments=["max_steps=500"])
+    more = resume(folder, changes={"max_steps": 500})
     list(more.attempts())
     more.finish()
     after = summary_of(folder)

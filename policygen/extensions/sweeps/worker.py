@@ -17,7 +17,7 @@ from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import Cell
 from policygen.files import write_atomically
 from policygen.llm.cache import Cache
-from policygen.runs.config import CHANGEABLE, RunConfig, effective_config
+from policygen.runs.config import CHANGEABLE, RunConfig, effective_config, read_assignment
 from policygen.runs.listeners import Listener
 from policygen.runs.lock import FolderInUse
 from policygen.runs.logbook import Logbook
@@ -168,9 +168,10 @@ def begin(order: Order) -> Run:
     cell = order.cell
     if (order.run_folder / "config.toml").exists():
         # A run that is resumed takes these values only if the user repeats them, as the user of a sweep does.
-        repeated = [text for text in order.settings if text.partition("=")[0].strip() in (*CHANGEABLE, "extra_body")]
-        repeated += [f"llm={cell.llm}"] if "@http" in cell.llm else []
-        run = resume(order.run_folder, assignments=repeated, trust=order.execution.trust)
+        stated = dict(map(read_assignment, order.settings))
+        repeated = {name: value for name, value in stated.items() if name in (*CHANGEABLE, "extra_body")}
+        repeated |= {"llm": cell.llm} if "@http" in cell.llm else {}
+        run = resume(order.run_folder, changes=repeated, trust=order.execution.trust)
     else:
         task, config = config_of(cell, order.settings, trust=order.execution.trust)
         config = config.trusted() if order.execution.trust else config
