@@ -181,10 +181,9 @@ class ReplayBuffer:
         """
         try:
             arrays = _read_arrays(path)
-            record = {"format": str(arrays["format"])} if "format" in arrays else {}
-            check_mark(record, path, "episodes", _REMEDY)
+            check_mark({"format": str(arrays["format"])}, path, "episodes", _REMEDY)
             buffer, trajectories = cls(), _trajectories_in(arrays)
-            names = arrays["term_names"].tolist() if "term_names" in arrays else []
+            names = arrays["term_names"].tolist()
             if names:
                 sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())
                 terms = (tuple(one for one in row if not math.isnan(one[1])) for row in sums)

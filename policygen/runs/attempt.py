@@ -300,7 +300,7 @@ class Standing:
         validated_mean, validated_episodes: the same policy's score on held-out episodes; None and 0 if the first score
             is exact, or no episodes were left.
         episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
-        tuning_steps: the part of `env_steps` played by tuning; None in a run begun before it was recorded.
+        tuning_steps: the part of `env_steps` played by tuning.
         wall_seconds: the run's time up to the attempt's end.
     """
 
@@ -310,7 +310,7 @@ class Standing:
     validated_episodes: int = 0
     episodes: int = 0
     env_steps: int = 0
-    tuning_steps: int | None = None
+    tuning_steps: int = 0
     wall_seconds: float = 0.0
 
     @property
@@ -422,20 +422,19 @@ def costs_of(attempts: Iterable[Attempt]) -> Costs:
 class StepsPlayed:
     """The steps of the environment that a run played before its final score, by purpose.
 
-    `judging` counts the steps of scoring and comparing policies. `tuning` and `judging` are None in a run begun before
-    they were recorded.
+    `judging` counts the steps of scoring and comparing policies.
     """
 
     total: int
     random: int
-    tuning: int | None
-    judging: int | None
+    tuning: int
+    judging: int
 
     def __str__(self) -> str:
         """The total and its parts, in words."""
-        parts = f"{self.random:,} with random actions"
-        if self.tuning is not None:
-            parts += f", {self.tuning:,} for tuning, {self.judging:,} for judging policies"
+        parts = (
+            f"{self.random:,} with random actions, {self.tuning:,} for tuning, {self.judging:,} for judging policies"
+        )
         return f"{self.total:,} ({parts})"
 
 
@@ -444,5 +443,4 @@ def steps_played(attempts: Sequence[Attempt]) -> StepsPlayed:
     if not attempts:
         return StepsPlayed(0, 0, 0, 0)
     last, random = attempts[-1].standing, attempts[0].standing.env_steps
-    judging = last.env_steps - random - last.tuning_steps if last.tuning_steps is not None else None
-    return StepsPlayed(last.env_steps, random, last.tuning_steps, judging)
+    return StepsPlayed(last.env_steps, random, last.tuning_steps, last.env_steps - random - last.tuning_steps)

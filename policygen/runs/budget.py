@@ -82,7 +82,7 @@ class Ledger:
     episodes: int = 0
     env_steps: int = 0
     # the part of `env_steps` that tuning played; None in a run begun before it was recorded
-    tuning_steps: int | None = 0
+    tuning_steps: int = 0
     longest: int = 0  # maximum number of steps of an episode
     llm_seconds: float = 0.0
     cached: int = 0  # number of replies from a cache
@@ -147,7 +147,7 @@ class Ledger:
     def count_steps(self, steps: int, *, tuning: bool = False) -> None:
         """Count steps of the environment after they are played."""
         self.env_steps += steps
-        if tuning and self.tuning_steps is not None:
+        if tuning:
             self.tuning_steps += steps
 
     def check_affordable(self, episodes: int) -> None:

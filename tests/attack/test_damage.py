@@ -21,7 +21,6 @@ from searched import made
 from support import ALWAYS_DOWN, LEANING, NO_POLICY, Line, Written, lake
 
 import policygen
-from policygen.errors import PolicygenError
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -203,9 +202,3 @@ def test_a_run_whose_transcript_is_gone_or_cut_does_not_begin_to_spend_anew(
     assert said.code == 1
     assert "transcript.jsonl is missing or damaged: it has" in said.err
     assert "restore it from a copy, or start a new run" in said.err
-
-
-def test_what_is_damaged_is_an_error_of_ours_for_the_library_too(tmp_path: Path) -> None:
-    (tmp_path / "best.json").write_text(DEEP)
-    with pytest.raises(PolicygenError, match=r"best\.json"):
-        policygen.Policy.load(tmp_path / "best.json")

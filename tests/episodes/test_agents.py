@@ -57,12 +57,6 @@ def test_a_function_of_the_observation_alone_is_an_agent(agent: Any) -> None:
     assert policygen.score(agent, "cartpole", episodes=2).mean < 12
 
 
-def test_our_policy_may_be_scored_on_another_task() -> None:
-    policy = policygen.parse("| row | column | action |\n| * | * | right |", "frozenlake")
-    assert policygen.score(policy, "frozenlake-deterministic").exact
-    assert policygen.score(policy).exact
-
-
 @pytest.mark.parametrize(
     ("agent", "sentence"),
     [

@@ -124,20 +124,3 @@ def test_no_table_beats_the_optimum_and_none_differs_from_the_best_by_one_better
     assert max(values.values()) <= best.value + 1e-9
     neighbours = [table for table in values if sum(a != b for a, b in zip(table, found, strict=True)) == 1]
     assert best.table_reaches_it or max(values[table] for table in neighbours) <= best.by_table + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("name", "steps", "table", "any_policy"),
-    [
-        ("frozenlake", 100, 0.740165, 0.744190),  # the best stationary table is known from the literature as 0.7402
-        ("FrozenLake8x8-v1", 200, 0.893568, 0.913220),
-    ],
-)
-def test_known_environments(name, steps, table, any_policy):
-    task = load_task(name)
-    mdp = finite_mdp(task)
-    assert mdp is not None
-    best = best_return(mdp, steps)
-    assert (best.by_table, best.value) == pytest.approx((table, any_policy), abs=1e-4)
-    assert best.table_reaches_it == (table == any_policy)
-    assert exact_score(TablePolicy.from_actions(task, best.actions), mdp, steps).mean == pytest.approx(best.by_table)

@@ -76,9 +76,3 @@ def test_purposes_and_runs_have_streams_of_their_own():
     purposes = ("search", "final", "warm-up", "s")
     streams = [episode_seeds(run, purpose, 500) for run in (0, 1, 2, 100) for purpose in purposes]
     assert len(set().union(*streams)) == 16 * 500
-
-
-def test_scores_on_the_same_seeds_keep_one_list_of_them():
-    scores = [score_of_returns(np.arange(3.0), tuple(map(int, "456")), "plain") for _ in range(2)]
-    assert scores[0] == scores[1]
-    assert scores[0].seeds is scores[1].seeds

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from played import CARTPOLE, CLUMSY, assert_equal, by_hand, copies_of, policy_for
+from played import CARTPOLE, CLUMSY, copies_of, policy_for
 from support import discovered
 
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import COPIES, Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import STRENGTHS, HeldRandomActor, RandomActor
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
@@ -64,14 +64,3 @@ def test_a_seed_gives_the_episode_that_it_gave_when_this_was_written(monkeypatch
     assert (random[:6], sum(random)) == ([17, 27, 13, 9, 84, 17], 931)
     assert swings[:3] == pytest.approx([-441.40877243562363, -402.8433579942426, -465.4942255510091], rel=1e-9)
     assert sum(swings) == pytest.approx(-13306.077896581999, rel=1e-9)
-
-
-def test_memory_goes_by_episode_through_refills_and_compaction(monkeypatch: pytest.MonkeyPatch):
-    policy = policy_for("cartpole", "let beat = mod(prev(beat, 9*position) + 1, 7)\nleft = 3\nright = beat + 20*angle")
-    seeds = episode_seeds(0, "memory", COPIES * 2 + 9)
-    with Simulator(CARTPOLE) as vector, copies_of(CARTPOLE, monkeypatch) as copies:
-        played = vector.play(policy, seeds)
-        assert_equal(played, copies.play(policy, seeds))
-        assert_equal(played, [vector.play(policy, [seed])[0] for seed in seeds])
-    assert [t.length for t in played[:5]] == [by_hand(CARTPOLE, policy, seed).length for seed in seeds[:5]]
-    assert len({t.length for t in played}) > 5

@@ -62,31 +62,6 @@ def test_an_episode_that_ends_at_the_limit_is_told_apart_from_one_that_is_cut(of
     assert trajectory.truncated == (offset <= 0)
 
 
-def test_more_episodes_than_fit_side_by_side_are_played_in_order():
-    policy = policy_for("cartpole", CLUMSY)
-    seeds = list(range(VECTOR_COPIES + 30))
-    with Simulator(CARTPOLE) as simulator:
-        played = simulator.play(policy, seeds)
-        alone = [simulator.play(policy, [seed])[0] for seed in (0, VECTOR_COPIES - 1, VECTOR_COPIES, seeds[-1])]
-    assert [trajectory.seed for trajectory in played] == seeds
-    assert_equal([played[trajectory.seed] for trajectory in alone], alone)
-    assert len({trajectory.length for trajectory in played}) > 5
-
-
-def test_vectorised_copies_that_have_ended_cost_at_most_as_many_steps_as_those_that_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    taken = []
-    step = VectorCopies.step
-    monkeypatch.setattr(VectorCopies, "step", lambda self, actions: taken.append(len(actions)) or step(self, actions))
-    policy = policy_for("cartpole", CLUMSY)
-    with Simulator(policy.task) as simulator:
-        played = simulator.play(policy, episode_seeds(0, "engines", 300))
-    lengths = [t.length for t in played]
-    assert sum(lengths) <= sum(taken) <= 2 * sum(lengths)
-    assert max(lengths) * len(lengths) > 1.2 * sum(lengths)  # without dropping them it would be this many
-
-
 def test_many_policies_side_by_side_play_what_each_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = (CLUMSY, "left = 0\nright = 2*angle + spin", "left = 0\nright = 2.5*angle + 0.3*spin", CLUMSY)
     policies: list[Any] = [policy_for("cartpole", text) for text in texts]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
-from services import ANTHROPIC, GEMINI, OPENAI, SERVICES, Asked, Service
+from services import ANTHROPIC, GEMINI, OPENAI, Asked, Service
 from support import ALWAYS_DOWN, the_run, transcript_of
 
 import policygen
@@ -113,14 +113,6 @@ def test_without_a_key_a_file_may_name_a_server(tmp_path: Path) -> None:
             policygen.run(str(path), llm=spec, out=tmp_path / spec[:4])
         assert len(server.chats) == 2
         assert {chat.headers["authorization"] for chat in server.chats} == {"Bearer none"}
-
-
-def test_which_host_gets_which_key_can_be_told(keys: None) -> None:
-    for one in SERVICES:
-        provider = one.connect("http://me:pw@127.0.0.1:9")
-        assert provider.key_goes_to == f"the key in {one.variable} goes to 127.0.0.1:9"  # type: ignore[attr-defined]
-    assert connect("openai:m", LLMOptions()).key_goes_to.endswith("goes to api.openai.com")  # type: ignore[attr-defined]
-    assert connect("ollama:m", LLMOptions()).key_goes_to == ""  # type: ignore[attr-defined]
 
 
 def test_a_dotenv_file_gives_keys_and_nothing_else(tmp_path: Path) -> None:

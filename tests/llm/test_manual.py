@@ -100,19 +100,6 @@ def test_replies_of_an_interrupted_run_are_used_for_their_own_prompts_only(tmp_p
     assert asked(connect(f"manual:{tmp_path}", LLMOptions()), other).text == "two"
 
 
-@pytest.mark.parametrize("spec", ["manual", "manual:chat"])
-def test_a_person_is_a_language_model_and_always_there(spec: str) -> None:
-    provider = connect(spec, LLMOptions())
-    assert provider.is_language_model
-    assert provider.spec == spec
-    assert provider.diagnose().ok
-    assert not Path("chat").exists()
-    Path("chat").touch()
-    if spec != "manual":
-        with pytest.raises(UsageError, match="takes a folder"):
-            connect(spec, LLMOptions())
-
-
 def test_a_file_may_not_choose_the_folder_of_the_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "settings.toml"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email.utils
-import re
 import time
 
 import pytest
@@ -14,7 +13,7 @@ from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, 
 from policygen.llm import LLMOptions, connect
 from policygen.llm.hosted import rejected_parameter, requested_wait
 from policygen.llm.messages import Prompt, Reply, charged_tokens
-from policygen.llm.retry import Wait, ask
+from policygen.llm.retry import ask
 
 
 class Failing:
@@ -166,34 +165,6 @@ def test_another_answer_or_an_exception_of_its_own_is_a_charged_sentence(answer:
     assert said in str(failure.value)
     assert "\n" not in str(failure.value)
     assert asked.charges == 1
-
-
-def test_every_wait_is_told_with_its_reason_and_end() -> None:
-    told: list[Wait] = []
-    with ChatServer([Scripted(status=429, error="slow down", retry_after=20), Scripted("ok")]) as server:
-        provider = connect("compatible:m", LLMOptions(base_url=server.openai_url))
-        ask(
-            provider,
-            PROMPT,
-            before_try=lambda: None,
-            max_output_tokens=100,
-            options=LLMOptions(),
-            sleep=lambda seconds: None,
-            on_wait=told.append,
-        )
-    asked, refused, again = told
-    assert asked.until == asked.since + 300
-    assert re.fullmatch(r"waiting for compatible:m since [\d:]{8}, until [\d:]{8}", str(asked))
-    assert refused.until == refused.since + 20
-    assert re.fullmatch(
-        r"waiting 20 s for compatible:m, until [\d:]{8}: the server answered 429: slow down", str(refused)
-    )
-    assert again.reason == ""
-    told.clear()
-    own = Failing(answer="| 1 |")  # a text will do, and nothing bounds the wait
-    reply = ask(own, PROMPT, before_try=lambda: None, max_output_tokens=100, options=LLMOptions(), on_wait=told.append)
-    assert (reply.text, reply.model, reply.tokens_in, reply.usd) == ("| 1 |", "mine", None, None)
-    assert re.fullmatch(r"waiting for own:mine since [\d:]{8}", str(told[0]))
 
 
 @pytest.mark.parametrize("reported", [None, 100])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from searched import searched, texts
-from support import Written, fenced
+from searched import searched
 
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.prompts.account import Shortfall, account, mean_rewards, reached_its_goal, shortfall
-from policygen.prompts.render import render_prompt, template_variables
+from policygen.prompts.render import template_variables
 from policygen.prompts.traces import with_losses
 from policygen.tasks.load import load_task
 
@@ -47,23 +46,6 @@ def test_a_shortfall_is_the_steps_that_lost_most_against_the_mean_of_the_episode
     view = template_variables(context, config)["best_episodes"][0]
     assert with_losses(view, equal[0], mean_rewards(equal)).shortfall is None  # rounding is no loss
     assert shortfall(mean[1:] - usual.rewards[1:]) is None
-
-
-def test_a_prompt_tells_where_an_episode_that_lasted_lost_most():
-    context, config = searched("pendulum", "linear", Written([fenced("torque = -rate")]), iterations=1)
-    worst = template_variables(context, config)["worst_episodes"][0]
-    own = [e.trajectory for e in context.buffer.of_attempt(1)]
-    played = next(t for t in own if t.episode_return == worst.episode_return)
-    lost = np.mean([t.rewards for t in own], axis=0) - played.rewards
-    found = worst.shortfall
-    assert found.total == pytest.approx(lost[found.first : found.last + 1].sum(), abs=1e-3)
-    _, request = texts(render_prompt(context, config))
-    assert "against the mean of the policy's episodes" in request
-    # It loses everywhere, so the steps are those of the weakest fifth.
-    weakest = template_variables(context, config)["account"]["weakest"]
-    shown = request.split("The fifth of an episode that pays least:\n")[1].splitlines()
-    assert found.throughout
-    assert int(shown[0].split()[0]) == weakest * played.length // 5
 
 
 def test_the_account_says_what_early_ends_cost_and_when_points_come():
@@ -110,12 +92,6 @@ def test_the_terms_of_a_real_reward_add_up_to_the_return(task_name):
             assert sum(value for _, value in t.terms) == pytest.approx(t.episode_return, rel=1e-6)
 
 
-def test_rewards_without_terms_have_none():
-    task = load_task("pendulum")
-    with Simulator(task) as simulator:
-        assert simulator.play(RandomActor(task, 0), [1])[0].terms == ()
-
-
 class Fickle(gym.Env):
     """An environment whose `info` has missing and non-numeric reward terms."""
 
@@ -144,26 +120,3 @@ def test_terms_that_stop_being_numbers_are_left_out_of_the_sum():
 
 
 # --- in a prompt -----------------------------------------------------------------------------------------------------
-
-
-def test_the_account_of_the_points_is_in_the_prompt() -> None:
-    pytest.importorskip("mujoco")
-    reply = "torque1 = 0.1*rate1\ntorque2 = -0.1*pull2"
-    context, config = searched("reacher", "linear", Written([reply]), iterations=1)
-    means = {name: np.mean(sums) for name, sums in context.best.played.terms}
-    _, request = texts(render_prompt(context, config))
-    account = request.split("## Where the points are\n")[1].split("\n\n")[0]
-    assert f"dist {means['dist']:.3g}" in account
-    assert "All last to the time limit." in account
-    assert " short of -3.75." in account
-
-
-def test_mountain_car_at_the_flag_is_no_failure() -> None:
-    reply = "left = 0 - velocity\nnone = 0 - 10\nright = velocity"
-    context, config = searched("mountaincar", "linear", Written([reply]), iterations=1)
-    view = template_variables(context, config)["worst_episodes"][0]
-    assert (view.ending, view.failed) == ("terminated by the environment, its goal reached", False)
-    _, request = texts(render_prompt(context, config))
-    assert "reach the goal, after" in request
-    assert "in failure" not in request
-    assert "The first sign" not in request

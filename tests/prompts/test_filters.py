@@ -14,7 +14,7 @@ from support import Written, fenced
 from policygen.prompts.account import shortfall
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import template_variables
-from policygen.prompts.signals import rhythms, turning_points
+from policygen.prompts.signals import rhythms
 from policygen.prompts.traces import EpisodeView
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -81,19 +81,6 @@ def test_a_sample_is_evenly_spaced_with_both_ends() -> None:
     assert sample(range(3), 9) == [0, 1, 2]
     assert sample([1, 2, 3], 1) == [3]
     assert sample([], 4) == []
-
-
-def test_turns_are_those_of_the_slowest_swinging_signal(swing: EpisodeView) -> None:
-    rows = FILTERS["turns"](swing, 5)
-    counts = {name: turning_points(np.asarray(swing.columns[name])) for name in swing.traced}
-    swinging = {name: found for name, found in counts.items() if len(found) >= 3}
-    if not swinging:
-        assert rows == []
-        return
-    name = rows[0]["turns"]
-    assert len(swinging[name]) == min(map(len, swinging.values()))
-    assert len(rows) == min(5, len(swinging[name]))
-    assert set(steps(rows)) <= set(swinging[name])
 
 
 def test_columns_keep_what_is_observed_what_decides_and_what_went_wrong(fall: EpisodeView) -> None:
@@ -181,13 +168,6 @@ def test_of_many_moves_those_that_changed_most_for_their_size_are_shown_whole() 
     assert FILTERS["moves"](tuned, 30) == "left 1 to -1; right 0 to 3; 2 more moved less"
     assert FILTERS["moves"](tuned, 1) == "left 1 to -1; 3 more moved less"
     assert FILTERS["moves"]({}, 1) == ""
-
-
-def test_of_many_spreads_the_widest_lines_are_shown_whole() -> None:
-    spread = {"let lag": [7.4], "left": [3.0, 41.0], "right": [12.0]}
-    assert FILTERS["spreads"](spread) == "let lag 7; left 3 41; right 12"
-    assert FILTERS["spreads"](spread, 21) == "left 3 41; right 12; the other 1 at most 7"
-    assert FILTERS["spreads"](spread, 1) == "left 3 41; the other 2 at most 12"
 
 
 def test_a_list_in_a_text_is_shortened_to_whole_items_and_says_how_many_are_left_out() -> None:

@@ -17,9 +17,7 @@ from policygen.episodes.score import Score
 from policygen.errors import TemplateError
 from policygen.policies.parse import parse
 from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, shortened
-from policygen.prompts.render import Show, render_prompt, template_variables
-from policygen.prompts.templates import render_template
-from policygen.quantities.tree import constants
+from policygen.prompts.render import render_prompt, template_variables
 from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.runs.config import effective_config
 from policygen.runs.state import Context
@@ -49,31 +47,6 @@ def test_the_history_tells_what_a_linear_proposal_changed_and_what_was_proposed_
     assert "; proposed as in 1" in request
 
 
-def test_tuning_is_told_with_what_was_proposed_and_how_far_each_constant_could_move() -> None:
-    context, config = searched(
-        "mountaincar",
-        "linear",
-        Written(["left = 0 - velocity\nnone = 0 - 10\nright = 3*velocity - 0.2*energy + 0.01"]),
-        iterations=1,
-        refine="cma:240",
-    )
-    attempt = context.attempts[1]
-    assert attempt.tuned.refinement.startswith("cma over ")
-    _, request = texts(render_prompt(context, config))
-    assert "Before a proposal is judged, a numerical search (cma) tunes its constants" in request
-    if attempt.tuned.proposed is not None:
-        moved = request.split("It moved, in order of appearance: ")[1].split("\n")[0]
-        old, new = (dict(policy.equations)["right"] for policy in (attempt.proposed, attempt.policy))  # type: ignore[union-attr]
-        pair = next((a, b) for a, b in zip(constants(old), constants(new), strict=True) if a != b)
-        assert f"right {pair[0]:.3g} to {pair[1]:.3g}" in moved
-        assert [place for place, _ in attempt.tuned.spread].count("right") == 3
-        told = "How far the search could still move each constant" in request
-        widths = [width for _, width in attempt.tuned.spread]
-        assert told == (max(widths) > 2 * min(widths))
-    unrefined, plain = searched("mountaincar", "linear", iterations=1)
-    assert "tuned" not in render_prompt(unrefined, plain).messages[1].content
-
-
 def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() -> None:
     worse = "**Idea:** lean less. Then more.\n" + ALWAYS_LEFT
     context, config = searched("cartpole", "table", Written([LEANING, worse]), iterations=2)
@@ -91,26 +64,6 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
     )
     assert "Its lines that differ from 1: `| * | * | * | * | left |`" in history
     assert "It lost most in steps " in history
-
-
-def test_tables_that_differ_in_features_or_bins_are_not_the_same_table() -> None:
-    table = ["| drift | action |", "|---|---|", "| 0 | left |", "| * | right |"]
-    replies = [
-        fenced("let drift = angle + spin", "bins drift: 0", *table),
-        fenced("let drift = angle + 0.2*spin", "bins drift: 0", *table),
-        fenced("let drift = angle + spin", "bins drift: 0.1", *table),
-        fenced("let drift = angle + spin", "bins drift: 0", *table),
-    ]
-    context, config = searched("cartpole", "table", Written(replies), iterations=4)
-    changed = {view["number"]: view["changed"] for view in template_variables(context, config)["attempts"]}
-    own = {1: "let drift = angle + spin", 2: "let drift = angle + 0.2*spin", 3: "bins drift: 0.1", 4: ""}
-    for number, words in changed.items():
-        if {number, context.best.number} == {1, 4}:
-            assert words == "the same table"
-        elif number != context.best.number and context.best.number == 1:
-            assert words == f"the same rows, but `{own[number]}`"
-        elif number != context.best.number:
-            assert words.startswith("the same rows, but `")
 
 
 # --- long runs -------------------------------------------------------------------------------------------------------
@@ -205,19 +158,6 @@ def test_a_long_policy_keeps_its_first_and_last_lines_and_says_how_many_are_left
             assert gap > 20
 
 
-def test_few_long_lines_are_cut_each() -> None:
-    task = policygen.load_task("cartpole")
-    terms = " + ".join(f"{i}.12345*sin({i}.12345*angle)" for i in range(2, 45))
-    policy = parse(f"left = {terms}\nright = {terms}", task, "linear").policy
-    whole = view_of(policy)
-    short = shortened(whole, 400)
-    assert len(short["text"]) < 500 < 1_500 < len(whole["text"])
-    assert [line.startswith(start) for line, start in zip(short["lines"], ("left = ", "right = "), strict=True)] == [
-        True
-    ] * 2
-    assert all("more characters)" in line for line in short["lines"])
-
-
 @pytest.mark.parametrize("kind", ["linear", "table"])
 def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> None:
     if kind == "linear":
@@ -239,41 +179,6 @@ def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> Non
     assert "## Your turn" in request
     with pytest.raises(TemplateError, match="at its shortest"):
         render_prompt(context, config.model_copy(update={"prompt_tokens": 700}))
-
-
-def test_a_simulation_that_diverged_is_told_once_an_attempt() -> None:
-    context, config = searched("cartpole", "linear", Written(["left = 0\nright = angle"]), iterations=1)
-    first = dataclasses.replace(context.attempts[1], unstable=3)
-    told = dataclasses.replace(context, attempts=(context.attempts[0], first), best=first)
-    assert texts(render_prompt(told, config))[1].count("; the simulation became unstable in 3 of its episodes") == 1
-    assert "unstable" not in texts(render_prompt(context, config))[1]
-
-
-def test_what_tuning_brought_is_said_as_it_was() -> None:
-    context, config = searched("cartpole", "linear", Written(["left = 0\nright = angle"]), iterations=1)
-    random, first = context.attempts
-
-    def said(tuned: Tuned) -> str:
-        attempts = (random, dataclasses.replace(first, tuned=tuned), dataclasses.replace(first, number=2))
-        _, request = texts(render_prompt(dataclasses.replace(context, attempts=attempts), config))
-        return request.split("- 1: ")[1].split(";")[0].split("\n")[0]
-
-    score = dataclasses.replace(first.score, mean=7.0) if first.score is not None else None
-    assert said(Tuned("cma", first.saved, score)).endswith(", 7 before tuning")
-    assert said(Tuned("model over 4 constants", first.saved)).endswith(", tuned before it was first played")
-    assert said(Tuned("model, given up: no")).endswith(", tuning brought nothing better")
-    assert "tun" not in said(Tuned())
-
-
-def test_a_shorter_account_of_tuning_keeps_what_moved_most_and_what_matters_least() -> None:
-    task = policygen.load_task("cartpole")
-    view = view_of(parse("let lead = angle + 0.3*spin\nleft = 0\nright = 2*lead", task, "linear").policy)  # type: ignore[arg-type]
-    tuned = {"let lead": [(0.31, 0.3)], "right": [(1.0, 2.0)]}
-    view |= {"refinement": "cma", "tuned": tuned, "spread": {"let lead": [2.0], "right": [70.0]}}
-    given = {"best": view, "kind": "linear", "random": None, "others": [], "show": Show(details=20)}
-    said = render_template("_best", given)
-    assert "It moved, in order of appearance: right 1 to 2; 1 more moved less.\n" in said
-    assert "(a\nlarge one hardly matters): right 70; the other 1 at most 2.\n" in said
 
 
 def test_constants_that_tuning_moved_to_an_end_of_their_range_are_named() -> None:

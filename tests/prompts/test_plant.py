@@ -88,21 +88,6 @@ def test_the_example_of_a_plant_can_be_read() -> None:
     assert [name for name, _ in parsed.plant.next] == ["temperature", "drift"]
 
 
-def test_the_limits_of_tuning_in_a_plant_are_stated_in_steps_where_these_are_limited() -> None:
-    context, config = untuned(max_steps=20_000)
-    left = 20_000 - context.attempts[-1].standing.env_steps
-    _, request = words(context, config)
-    spent = f"Real steps so far: {20_000 - left} with random actions, 0 for tuning, 0 for judging policies."
-    assert spent in request
-    assert f"at most 25; {left} steps of the environment ({left // 500} full episodes) are left to the run" in request
-    _, request = words(*untuned(max_episodes=40))
-    assert "Real steps" not in request
-    assert "at most 25 of the 36 left to the run." in request
-    context, config = untuned(max_steps=3_000, episodes=6)
-    left = 3_000 - context.attempts[-1].standing.env_steps
-    assert f"Too few steps are left to the run ({left}) to tune this proposal" in words(context, config)[1]
-
-
 def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> None:
     context, config = untuned()
     context = after(context, Attempt(1, None, None, tuned=Tuned(fitted_plant=FITTED)), Attempt(2, None, None))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from searched import searched
 from support import ALWAYS_LEFT, LEANING
 
 import policygen
@@ -15,7 +13,6 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.prompts.refused import refused_view
-from policygen.prompts.render import render_prompt
 from policygen.runs.attempt import Attempt, Played, saved
 
 
@@ -63,23 +60,3 @@ def test_an_episode_that_ends_early_loses_what_would_have_followed() -> None:
     assert found["first"] >= 60
     assert found["row"]["step"] in range(49, 54)
     assert not lost([np.zeros(50)] * 5, [np.ones(50)] * 5, first_seed=100)["paired"]
-
-
-@pytest.mark.parametrize("kind", ["table", "linear"])
-def test_the_next_prompt_looks_at_no_old_episode_again(kind: str) -> None:
-    context, config = searched("cartpole", kind, iterations=6)
-    looked_at: list[object] = []
-
-    class Watched(ReplayBuffer):
-        def cached(self, key, make):
-            return super().cached(key, lambda: (looked_at.append(key), make())[1])
-
-    buffer = Watched()
-    for number in range(len(context.attempts)):
-        buffer.add(number, [e.trajectory for e in context.buffer.of_attempt(number)])
-    context = replace(context, buffer=buffer)
-    first = render_prompt(context, config)
-    assert looked_at
-    looked_at.clear()
-    assert render_prompt(context, config) == first
-    assert not looked_at

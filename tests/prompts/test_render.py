@@ -21,13 +21,9 @@ from policygen.policies.parse import parse
 from policygen.prompts.history import best_view
 from policygen.prompts.render import Show, _amounts, render_prompt, render_repair, template_variables
 from policygen.quantities.operations import FUNCTION_NAMES
-from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context
-from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
-from policygen.search.refine.tunable import Tunable
-from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import without_knowledge
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -146,32 +142,6 @@ def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Contex
     returns = [view.episode_return for view in variables["best_episodes"]]
     ends = {(e.trajectory.episode_return, e.trajectory.length) for e in context.buffer.best(16)}
     assert returns == sorted((value for value, _ in ends), reverse=True)[:2]
-
-
-def test_a_table_is_told_where_its_episodes_began_and_what_they_returned() -> None:
-    context, config = searched("Pendulum-v1", "table", iterations=2)
-    variables = template_variables(context, config)
-    own = sorted((e.trajectory for e in context.buffer.of_attempt(context.best.number)), key=lambda t: t.episode_return)
-    names = context.task.observation_names
-    assert variables["starts"] == [
-        {
-            "start": dict(zip(names, t.observations[0].astype(float).tolist(), strict=True)),
-            "episode_return": t.episode_return,
-        }
-        for t in own
-    ]
-    assert f": {own[0].episode_return:.4g}; " in texts(render_prompt(context, config))[1]
-    context, config = searched("frozenlake", "table", Written([ALWAYS_DOWN]), iterations=1)
-    assert template_variables(context, config)["starts"] == []  # all begin alike
-
-
-def test_the_number_of_the_attempt_is_told() -> None:
-    context, config = searched("cartpole", "table", iterations=3, prompt_tokens=100_000)
-    assert context.number == 5  # the table is simplified after the last proposal
-    _, request = texts(render_prompt(context, effective_config(context.task, "cartpole", base=config)))
-    assert "This is attempt 5. " in request  # the run is over; its last prompt said 3 of 3
-    context = dataclasses.replace(context, number=3)
-    assert "This is attempt 3 of 3." in texts(render_prompt(context, config))[1]
 
 
 @pytest.mark.parametrize(
@@ -299,14 +269,6 @@ def test_every_function_of_the_language_is_told(kind: str) -> None:
 # --- long and strange policies ----------------------------------------------------------------------------------------
 
 
-def test_a_policy_with_as_many_features_as_there_may_be_can_be_shown() -> None:
-    lets = [f"let quantity_number_{i} = {i + 2}*angle + spin" for i in range(95)]
-    total = " + ".join(f"quantity_number_{i}" for i in range(0, 95, 8))
-    reply = "\n".join([*lets, "left = 0", f"right = {total}"])
-    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
-    assert "quantity_number_8" in texts(render_prompt(context, config))[1]
-
-
 @pytest.mark.usefixtures("quickly_discovered")
 @pytest.mark.parametrize(("name", "most"), [("cartpole", 100), ("Ant-v5", 210)])
 def test_the_model_is_told_how_many_features_there_may_be(name: str, most: int) -> None:
@@ -335,22 +297,6 @@ def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_w
         render_prompt(context, config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN}))
 
 
-@pytest.mark.usefixtures("quickly_discovered")
-def test_descriptions_of_observations_go_before_lines_of_the_best_policy() -> None:
-    pytest.importorskip("mujoco")
-    task = policygen.load_task("Ant-v5")
-    lets = [f"let f{i} = {i + 2}*hip_1_angle + sin({i + 1}*ankle_1_rate)/7 + 0.123*torso_x_rate" for i in range(140)]
-    outputs = [
-        f"{actuator.name} = {' + '.join(f'f{j}' for j in range(i, 140, 8))}"
-        for i, actuator in enumerate(task.actuators)
-    ]
-    context, config = searched("Ant-v5", "linear", Written(["\n".join([*lets, *outputs])]), iterations=1)
-    _, request = texts(render_prompt(context, config))
-    assert context.incumbent.to_text() in request
-    assert "- hip_1_angle [rad]\n" in request
-    assert "(BODY: torso, " in request
-
-
 def test_the_names_of_reward_terms_are_knowledge() -> None:
     pytest.importorskip("mujoco")
     reply = "a0 = 0.1*x6\na1 = -0.2*x7"
@@ -367,116 +313,7 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     assert not re.search(r"\bdist\b|\bctrl\b", request)
 
 
-def test_of_random_actions_an_overview_and_the_steps_in_a_row_where_most_happens_are_shown() -> None:
-    context, config = searched("Pendulum-v1", "linear", iterations=1)
-    _, request = texts(render_prompt(context, config))
-    assert "random actions" in request
-    assert "Lowest, mean, highest" in request
-    assert "Where it lost most" not in request
-    coarse, fine = (
-        request.split("Over the whole episode:\n")[1]
-        .split("## Best")[0]
-        .split("Step by step at the largest change of ")
-    )
-    assert coarse.count("\n") - 2 == Show().trace // 10  # header and an empty line
-    name, numbers = fine.split(":\n", 1)
-    view = template_variables(context, config)["worst_episodes"][0]
-    assert name == ", ".join(view.relevant[:3])
-    steps = [int(line.split()[0]) for line in numbers.splitlines() if re.match(r"\d", line)]
-    assert steps == list(range(steps[0], steps[0] + Show().trace // 6))
-    request = texts(render_prompt(*searched("cartpole", "linear", iterations=1)))[1]
-    assert "Where it went wrong, steps" in request
-    assert "largest change" not in request
-
-
-@pytest.mark.usefixtures("quickly_discovered")
-def test_columns_of_numbers_go_before_what_gives_them_their_meaning() -> None:
-    # A swimmer that lies still: long traces, which a tight budget takes away while every fact stays.
-    context, config = searched(
-        "Swimmer-v5",
-        "linear",
-        Written(["first_torque = 0.5\nsecond_torque = -0.5"]),
-        iterations=1,
-        prompt_tokens=20_000,
-    )
-    roomy = render_prompt(context, config)
-    facts = [line for line in texts(roomy)[1].splitlines() if line.startswith("- ")]
-    tight = config.model_copy(update={"prompt_tokens": roomy.estimated_tokens * 9 // 10})
-    shorter = render_prompt(context, tight)
-    assert shorter.estimated_tokens <= tight.prompt_tokens
-    kept = [line for line in texts(shorter)[1].splitlines() if line.startswith("- Body ") or " drives hinge " in line]
-    assert kept
-    assert kept == [line for line in facts if line.startswith("- Body ") or " drives hinge " in line]
-
-
 # --- what is said of numbers -----------------------------------------------------------------------------------------
-
-
-def test_the_model_is_told_which_numbers_tuning_moves() -> None:
-    context, config = searched("cartpole", "linear", iterations=1, refine="cma:48")
-    system = " ".join(texts(render_prompt(context, config))[0].split())
-    moved = "tunes the numbers you write, also in conditions and functions, the 2 of `2*pi` and a START of `prev`."
-    assert moved in system
-    stays = "are 0, pi, exponents, everything inside `fixed(...)` (a length: `fixed(-0.13)`), and 1 or -1 in a `let`"
-    assert f"{stays}, also as a START; in an output, 1 and -1 are tuned." in system
-    assert "first steps in proportion to HIGH - LOW: `tune(0, -0.2, 0.2)`" in system
-    told = parse(
-        "let phase = mod(prev(phase, 3) + 0.25, 2*pi) + tune(0, -0.2, 0.2) + fixed(tune(1, 0, 2))  # a clock\n"
-        "let mode = prev(mode, 1) + prev(mode, fixed(-0.13)) + prev(mode, angle + 1)\n"
-        "let a = 1*angle + (-1)*spin + 0*angle + angle^4 + fixed(5)*angle - -angle + (spin == 1)\n"
-        "left = 1*phase - 1 + 0*a\nright = -a + fixed(0)*mode",
-        context.task,
-        "linear",
-    )
-    assert told.problems == ()
-    moving = Tunable(told.policy)
-    assert sorted(0.2 * moving.sizes) == pytest.approx([0.05, 0.08, 0.2, 0.2, 0.4, 0.4, 0.6])
-    assert sorted(zip(moving.places, moving.values.tolist(), strict=True)) == [
-        *[("left", 1.0)] * 2,
-        *[("let phase", value) for value in (0.0, 0.25, 1.0, 2.0, 3.0)],
-    ]
-    unrefined = searched("cartpole", "linear", iterations=1)
-    assert "fixed" not in texts(render_prompt(*unrefined))[0]
-
-
-@pytest.mark.parametrize("kind", ["linear", "table"])
-def test_the_model_is_told_how_memory_begins_and_what_a_reward_is_for(kind: str) -> None:
-    system, request = texts(render_prompt(*searched("pendulum", kind, iterations=1, grid="free")))
-    begins = "it is 0, also of an output, or START" if kind == "linear" else "it is 0, or START"
-    assert f"{begins} with `prev(NAME, START)`" in " ".join(system.split())
-    assert ("the reward up to the next line." if kind == "linear" else "reward (up to the next line).") in request
-
-
-@pytest.mark.usefixtures("quickly_discovered")
-def test_lines_of_numbers_are_explained_where_such_lines_follow() -> None:
-    still = replace(policygen.load_task("pendulum"), max_steps=40)  # too short for an overview
-    config = effective_config(still, "pendulum", options={"policy": "linear", "warmup_episodes": 4, "iterations": 1})
-    search = new_search(still)
-    with EpisodeRunner(search, config, Ledger(config)) as runner:
-        search.keep(assess_random_actions(runner))
-    request = texts(render_prompt(search.context(1, config), config))[1]
-    assert "## Worst episode" in request
-    assert "Columns are named" not in request
-    request = texts(render_prompt(*searched("cartpole", "linear", iterations=1)))[1]
-    header = next(line for line in request.splitlines() if line.startswith("Columns are named"))
-    assert "`end`: what the last action led to." in header
-    assert "hardly differ" not in header
-    assert re.search(r"^end ", request, re.MULTILINE)
-    assert not re.search(r"^\d+-\d+ ", request, re.MULTILINE)
-    request = texts(render_prompt(*searched("pendulum", "linear", Written(["torque = 0.1"]), iterations=1)))[1]
-    header = next(line for line in request.splitlines() if line.startswith("Columns are named"))
-    assert "`7-12`: steps that hardly differ, values of the first, rewards summed." in header
-    assert "`end`" not in header
-    assert re.search(r"^\d+-\d+ ", request, re.MULTILINE)
-    assert not re.search(r"^end ", request, re.MULTILINE)
-    assert "Not shown this time" not in header
-    many = texts(render_prompt(*searched("BipedalWalker-v3", "linear", iterations=1)))[1]
-    columns = next(line for line in many.splitlines() if line.startswith("step")).split()
-    observed = re.findall(r"^- (\w+)", many.split("Observations at every step:\n")[1], re.MULTILINE)
-    told = re.findall(r"Not shown this time: (.*)\.$", many, re.MULTILINE)[0].split(", ")
-    more = int(told.pop().removeprefix("and ").removesuffix(" more")) if told[-1].startswith("and ") else 0
-    assert set(told) <= set(observed) - set(columns)
-    assert len(told) + more == 24 - len(set(observed[:24]) & set(columns))
 
 
 def test_worst_episodes_hold_a_won_one_only_if_all_were_won() -> None:
@@ -504,29 +341,6 @@ def test_worst_episodes_hold_a_won_one_only_if_all_were_won() -> None:
     assert "Worst episodes" not in request
 
 
-def test_next_worst_episodes_say_their_cause() -> None:
-    reply = fenced("left = 0", "right = spin + 0.1*angle + 0.03")
-    context, config = searched("cartpole", "linear", Written([reply]), iterations=1, episodes=20)
-    variables = template_variables(context, config)
-    first, *others = variables["worst_episodes"]
-    request = texts(render_prompt(context, config))[1]
-    told = re.findall(r"^Next worst: .*$", request, re.MULTILINE)
-    assert len(told) == len(others) == 2
-    for line, view in zip(told, others, strict=True):
-        if view.anomaly is None:
-            assert line.endswith("; no such sign.")
-        else:
-            same = "the same" if view.anomaly.name == first.anomaly.name else "another"
-            when = f"{view.anomaly.name} {view.length - view.anomaly.step} steps before the end."
-            assert line.endswith(f"; {same} first sign, {when}")
-    # Of episodes that last: where they lost most.
-    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1, episodes=8)
-    told = re.findall(r"^Next worst: .*$", texts(render_prompt(context, config))[1], re.MULTILINE)
-    assert told
-    against = r"It lost [\d.]+ against the mean of the policy's episodes (all through|in steps \d+ to \d+)\.$"
-    assert all(re.search(against, line) for line in told)
-
-
 def test_the_lines_of_the_best_policy_shrink_after_everything_else() -> None:
     amounts = list(_amounts(Show()))
     others = [name for name in Show.__dataclass_fields__ if name not in ("policy", "policy_rows")]
@@ -536,19 +350,3 @@ def test_the_lines_of_the_best_policy_shrink_after_everything_else() -> None:
             assert {name: getattr(before, name) for name in others} == least
     assert amounts[-1].policy < amounts[0].policy
     assert amounts[-1].facts < amounts[0].facts
-
-
-def test_what_goes_wrong_is_asked_for_where_something_does() -> None:
-    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
-    asked = "in one or two what goes wrong in the worst episodes"
-    assert asked in texts(render_prompt(context, config))[1]
-    solved = replace(context, task=replace(context.task, solved=-1e9))
-    assert asked not in texts(render_prompt(solved, config))[1]
-
-
-def test_episodes_that_all_end_alike_are_told_so_once() -> None:
-    context, config = searched("pendulum", "linear", Written(["torque = -rate"]), iterations=1)
-    request = texts(render_prompt(context, config))[1]
-    assert f"Its episodes' returns, each after {context.task.max_steps} steps, the time limit: -" in request
-    context, config = searched("cartpole", "linear", Written(["left = 0\nright = angle"]), iterations=1)
-    assert "Its episodes (return after steps, T = ended by the environment" in texts(render_prompt(context, config))[1]

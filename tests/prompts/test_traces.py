@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import re
 
 import numpy as np
 import pytest
-from searched import POLE, attempts_of, searched, texts
+from searched import searched, texts
 from support import ALWAYS_RIGHT, Written, fenced
 
 import policygen
 from policygen.prompts.filters import FILTERS
-from policygen.prompts.render import Show, render_prompt, template_variables
-from policygen.runs.config import effective_config
-from policygen.search.loop import new_search
+from policygen.prompts.render import render_prompt, template_variables
 
 pytestmark = pytest.mark.usefixtures("workplace")
-
-
-LAW = """
-let drive = rate1 - 0.1*sin2
-minus = -1*drive
-zero = 0
-plus = drive
-"""
-
-
-def test_a_trace_shows_the_features_of_the_best_policy_and_whole_steps() -> None:
-    context, config = searched("acrobot", "linear", Written([LAW]), iterations=1)
-    variables = template_variables(context, config)
-    episode = variables["worst_episodes"][0]
-    trajectory = next(
-        e.trajectory for e in context.buffer.of_attempt(1) if e.trajectory.episode_return == episode.episode_return
-    )
-    assert "drive" in episode.traced
-    rate, sine = trajectory.observations[:-1, 4], trajectory.observations[:-1, 3]
-    assert episode.columns["drive"] == pytest.approx((rate - 0.1 * sine).tolist(), rel=1e-5)
-    _, request = texts(render_prompt(context, config))
-    trace = request.split("## Worst episode of the best policy\n")[1].split("\n## ")[0]
-    coarse, near = (part.splitlines() for part in re.split(r"Where it (?:began to lose|earned least), steps", trace))
-    for lines, most in ((coarse, Show().trace // (10 if episode.reference else 4)), (near, Show().trace // 2)):
-        rows = [line.split() for line in lines if re.match(r"^\d+(-\d+)? ", line) and "hardly" not in line]
-        assert len(rows) == most
-        assert all(len(row) == len(episode.traced) + len(("step", "action", "reward")) for row in rows)
-    spans = [[int(step) for step in row[0].split("-")] for row in rows]
-    assert all(after[0] == before[-1] + 1 for before, after in itertools.pairwise(spans))
 
 
 def test_features_named_like_a_column_of_the_trace_have_a_column_of_their_own() -> None:
@@ -64,25 +31,6 @@ def test_features_named_like_a_column_of_the_trace_have_a_column_of_their_own() 
     shown = dict(zip(header.split(), row.split(), strict=True))
     step = int(shown["steps"].split("-")[0])
     assert float(shown["first_"]) == pytest.approx(episode.columns["first_"][step], abs=0.01)
-
-
-def test_observations_named_like_a_field_of_the_rows_keep_their_values() -> None:
-    names = {"position": "step", "spin": "last"}
-    observations = tuple(dataclasses.replace(o, name=names.get(o.name, o.name)) for o in POLE.observations)
-    task = dataclasses.replace(POLE, observations=observations, features=(), grid=None)
-    options = {"policy": "linear", "episodes": 4, "warmup_episodes": 4, "iterations": 1}
-    config = effective_config(task, task.name, options=options)
-    search = new_search(task)
-    list(attempts_of(search, config, Written(["left = 9\nright = 0.1*last + 0.1*step + angle"])))
-    context = search.context(2, config)
-    episode = template_variables(context, config)["worst_episodes"][0]
-    assert {"step_", "last_"} <= set(episode.traced) & set(episode.still)
-    assert episode.columns["step"] == list(range(episode.length))
-    played = [e.trajectory.observations for e in context.buffer.of_attempt(1)]
-    spins = next(spins for spins in (o[:, 3] for o in played) if spins[0] == episode.columns["last_"][0])
-    *_, end = FILTERS["condensed"](episode, 9)
-    assert end["last_"] == spins[-1]
-    assert end["last"] == episode.length - 1
 
 
 def test_a_trace_that_reaches_the_end_shows_where_it_ended() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from searched import POLE, searched
-from support import Line, Written, attempts_of, discovered, fenced, transcript_of
+from support import Written, attempts_of, discovered, fenced, transcript_of
 
 import policygen
 from policygen.errors import ProviderError, UsageError
@@ -95,14 +95,6 @@ def test_it_never_says_that_it_is_a_language_model(crossed: policygen.RunResult)
         assert line["reply"]["model"] == "builtin"
         assert "model, " not in line["reply"]["text"].lower()
         assert "language" not in line["reply"]["text"].lower()
-
-
-def test_the_command_line_says_what_it_is(line: Line) -> None:
-    done = line("run", "frozenlake", "--iterations", 1)
-    assert "proposals from builtin (search without a language model)" in done.out
-    assert "calls" not in done.out
-    doctor = line("doctor", "--llm", "builtin")
-    assert doctor.out.strip().endswith("it is not a language model")
 
 
 def test_it_refuses_a_prompt_that_does_not_come_from_a_run() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Written, lake
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POLICY, Written
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
@@ -22,7 +22,6 @@ from policygen.runs.state import Context
 from policygen.search.loop import new_search
 
 TASK = policygen.load_task("frozenlake")
-BLANK = Prompt((Message("user", "x" * 4000),))  # 1,000 tokens by the estimate
 
 
 def config(**more: Any) -> RunConfig:
@@ -114,14 +113,6 @@ def test_a_repair_that_cannot_be_afforded_leaves_a_failed_attempt_and_the_reason
     proposal = propose(asked, 1, prompt, context, chosen)
     assert proposal.parsed.policy is None
     assert proposal.stopped == "all 1 calls (--max-calls) are used"
-
-
-def test_a_fixed_grid_is_said_to_be_fixed() -> None:
-    own = "```\nbins row: 0.5\n" + lake("| * | * | down |").split("```\n")[1]
-    for grid, stands in (("free", True), ("fixed", False)):
-        asked, context, prompt, chosen, _ = start(Said(own), repairs=0, grid=grid)
-        proposal = propose(asked, 1, prompt, context, chosen)
-        assert (proposal.parsed.policy is not None) is stands
 
 
 # --- budgets, whatever happens ---------------------------------------------------------------------------------------

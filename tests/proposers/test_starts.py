@@ -148,20 +148,5 @@ def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text
     assert with_labels_exchanged(stalled, policygen.parse(text, task), np.random.default_rng(0)) is None
 
 
-def test_of_many_labels_only_a_few_are_exchanged_before_a_search_begins_from_nothing() -> None:
-    lines = "none = {}\nleft = {}\nmain = {}\nright = {}"
-    steps = [(lines.format(0, 0, 0, 0), -150.0), (lines.format(1, "2*x", "3*x", "4*x"), -100.0)]
-
-    def exchanged() -> str | None:
-        found = attempted("lunarlander", -200.0, *((text, text.replace("= 0", "= x"), mean) for text, mean in steps))
-        return exchanged_in(found)
-
-    for _ in range(EXCHANGES):
-        text = exchanged()
-        assert text is not None
-        steps.append((text, -190.0))
-    assert exchanged() is None
-
-
 def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:
     assert exchanged_in(chosen(STALLED[0])) is None

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 from searched import made
-from support import LEANING, Written, attempts_of, fenced
+from support import Written, attempts_of, fenced
 
 import policygen
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse
-from policygen.runs.attempt import MOST_CACHED, Attempt, Played, SavedPolicy, saved
+from policygen.runs.attempt import MOST_CACHED, Played, SavedPolicy, saved
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import attempt_from_record, attempt_to_record
 from policygen.search.resume import load_run
 
 LINES = "left = 0\nright = {}*angle + 0.25*spin"
@@ -37,12 +36,6 @@ def test_a_policy_of_an_attempt_keeps_a_few_hundred_bytes_and_reads_the_same() -
     assert len(first.content) < 400
     assert first == saved_policy(0.5)
     assert first.digest != saved_policy(0.25).digest
-
-
-def test_the_same_text_of_two_tasks_is_two_policies() -> None:
-    one, other = (policygen.parse("| action |\n| 1 |", name) for name in ("frozenlake", "cliffwalking"))
-    saved_ones = [saved(policy) for policy in (one, other)]
-    assert [one_saved.policy.task.name for one_saved in saved_ones if one_saved] == ["frozenlake", "cliffwalking"]
 
 
 def test_episodes_in_short_are_arrays_and_read_back() -> None:
@@ -86,11 +79,3 @@ def test_a_run_that_goes_on_reads_the_policy_of_its_best_alone(run_folder: Path)
         assert not other.failed
     finally:
         (run_folder / "attempts.jsonl").write_bytes(whole)
-
-
-def test_an_attempt_without_a_text_of_its_policy_is_read() -> None:
-    task = policygen.load_task("cartpole")
-    policy = parse(LEANING, task).policy
-    record = attempt_to_record(Attempt(3, saved(policy), None))
-    del record["policy"]["text"]
-    assert attempt_from_record(record, task).policy == policy

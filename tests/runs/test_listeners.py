@@ -70,18 +70,6 @@ def test_a_listener_that_fails_is_said_once_and_the_run_is_whole() -> None:
     assert (result.folder / "learning_curve.png").is_file()
 
 
-@pytest.mark.draws
-def test_a_picture_that_cannot_be_written_does_not_lose_the_run() -> None:
-    class InTheWay(Listener):
-        def started(self, run: RunView) -> None:
-            (run.folder / "learning_curve.png").mkdir()
-
-    with pytest.warns(UserWarning, match="LearningCurve failed"):
-        result = policygen.run("cartpole", iterations=1, listeners=[InTheWay()], **QUICK)
-    assert result.final is not None
-    assert (result.folder / "summary.json").is_file()
-
-
 def test_what_the_users_own_callback_raises_ends_the_run() -> None:
     def stop(attempt: Attempt) -> None:
         raise KeyError(attempt.number)

@@ -145,19 +145,6 @@ def test_a_request_without_an_answer_is_counted_and_one_with_an_answer_only_once
     ]
 
 
-def test_a_long_message_is_written_once_and_read_everywhere() -> None:
-    logbook, long = new(), "be brief " * 1000
-    prompts = [Prompt((Message("system", long), Message("user", f"attempt {n}"))) for n in range(5)]
-    exchanges = [Exchange(n, 0, prompt, Reply("x", "m"), 1) for n, prompt in enumerate(prompts)]
-    for exchange in exchanges[:3]:
-        logbook.transcript.record(exchange)
-    again = Logbook(logbook.folder)  # another process, which does not know what is there
-    for exchange in exchanges[3:]:
-        again.transcript.record(exchange)
-    assert list(again.transcript.exchanges()) == exchanges
-    assert (logbook.folder / "transcript.jsonl").stat().st_size < 2.5 * len(long)
-
-
 def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path) -> None:
     for name, read in (
         ("config.toml", lambda book: book.config()),

@@ -35,13 +35,6 @@ def test_a_folder_without_a_policy_is_one_sentence() -> None:
             best_policy(path)
 
 
-def test_a_run_without_attempts_says_so() -> None:
-    folder = policygen.run("frozenlake", llm=Written([NO_POLICY]), **QUICK).folder
-    (folder / "attempts.jsonl").unlink()
-    with pytest.raises(UsageError, match=r"has no attempt 0: it has no attempts yet$"):
-        read_policy(folder, attempt=0)
-
-
 def test_a_text_needs_its_task_and_all_its_problems_are_said() -> None:
     path = Path("policy.txt")
     path.write_text("| row | column | action |\n| 9 | * | down |\n| * | * | north |\n")

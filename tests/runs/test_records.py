@@ -34,12 +34,6 @@ def test_a_summary_comes_back_as_it_was(score: Score) -> None:
     assert written["final"] == score_record(score)
 
 
-def test_a_summary_of_an_earlier_version_is_read() -> None:
-    read = SUMMARY.validate_python({"task": "lake", "final": {"mean": 1, "ci95": [0, 2], "later": 3}, "unknown": 1})
-    assert read.final == FinalScore(1.0, ci95=(0.0, 2.0))
-    assert (read.task, read.attempts, read.usd) == ("lake", 0, None)
-
-
 def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
     task = load_task("frozenlake")
     policy = parse("| row | column | action |\n| * | * | down |", task).policy

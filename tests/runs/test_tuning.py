@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import pytest
-from searched import searched, texts
-from support import Written
-
 import policygen
-from policygen.prompts.render import render_prompt
 from policygen.runs.config import effective_config
-from policygen.runs.tuning import FIRST_STEP, LEAST_SHARE, constants_for, episodes_of_tuning, method_for, tuning_limits
-
-LAW = "left = 0 - 1*velocity\nnone = 0 - 10\nright = 3*velocity - 0.2*energy + 0.01"
+from policygen.runs.tuning import LEAST_SHARE, constants_for, episodes_of_tuning, method_for, tuning_limits
 
 
 def test_what_is_left_is_divided_over_the_proposals_to_come() -> None:
@@ -42,19 +33,3 @@ def test_each_kind_of_policy_has_its_method() -> None:
         learning = effective_config(task, "cartpole", options={"refine": name})
         assert getattr(tuning_limits(1, task, "table", learning, 0), "method", None) == name
         assert tuning_limits(1, task, "linear", learning, 0) is None
-
-
-@pytest.mark.usefixtures("workplace")
-def test_the_prompt_says_what_tuning_may_do_and_that_is_what_it_does() -> None:
-    context, config = searched("mountaincar", "linear", Written([LAW, LAW]), iterations=2, refine="auto:96", episodes=4)
-    limited = config.model_copy(update={"max_episodes": 1_000})
-    context = dataclasses.replace(context, tuning=tuning_limits(2, context.task, "linear", limited, 200))
-    words = " ".join(texts(render_prompt(context, config))[1].split("## Tuning")[1].split())
-    assert "it may play 96 episodes of the 800 left to the run" in words
-    assert "in generations of 12 or more candidates, each on 1 to 4 episodes: enough for about" in words
-    step = (
-        f"{100 * FIRST_STEP:.0f}% of its value, or of its range in `tune`; half of that if the policy, as you write it"
-    )
-    assert f"A constant's first step is about {step}" in words
-    assert f"about {constants_for(96)} constants" in words
-    assert "96 episodes" in context.attempts[1].tuned.refinement

@@ -64,21 +64,6 @@ def test_without_a_limit_or_without_tuning_nothing_is_left() -> None:
         assert len(run([WEAK], **settings).attempts) == 2
 
 
-def test_without_a_number_the_limit_is_divided_over_the_proposals_and_the_end() -> None:
-    result = run([WEAK, BENT], max_episodes=1_500)
-    spent = [
-        b.standing.episodes - a.standing.episodes for a, b in zip(result.attempts, result.attempts[1:], strict=False)
-    ]
-    assert len(spent) >= 3
-    assert all(300 <= episodes <= 700 for episodes in spent[:2])
-    assert result.summary.episodes <= 1_500
-
-
-def test_where_a_share_would_be_too_small_it_is_kept_for_later() -> None:
-    result = run([WEAK, BENT, WEAK, BENT], max_episodes=700)
-    assert [bool(a.tuned.refinement) for a in result.attempts[1:]] == [False, False, True, True, True]
-
-
 def test_the_rest_is_spent_after_patience_ended_too() -> None:
     result = run([WEAK, *["```\nno improvement\n```"] * 3], max_episodes=1_200, refine="cma:200")
     assert [a.kind for a in result.attempts[1:4]] == ["proposal", "resignation", "resignation"]

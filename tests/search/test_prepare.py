@@ -8,12 +8,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from searched import written
 from support import Line, Written, discovered, the_run
 
 import policygen
 from policygen.episodes.score import episode_seeds
-from policygen.extensions.page.content import command_of
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.search.prepare import with_optimum, with_sample_size
@@ -90,18 +88,6 @@ def test_a_budget_of_episodes_is_not_eaten_by_scores() -> None:
     assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate:200") == (45, 2_000)
     assert chosen("Blackjack-v1", max_episodes=500) == (20, 2_000)
     assert chosen("Blackjack-v1", max_episodes=10**6) == (400, 2_000)
-
-
-def test_the_command_that_repeats_a_run_states_its_numbers() -> None:
-    result = policygen.run("Blackjack-v1", iterations=1, episodes=20, final_episodes=100, jobs=1)
-    logbook = Logbook(result.folder)
-    command = command_of(logbook.config(), logbook.task()).split()
-    assert {"episodes=20", "final_episodes=100"} <= set(command)
-
-
-def test_a_prompt_says_the_number_that_the_run_has(line: Line) -> None:
-    written("over {{ rule.episodes }} episodes")
-    assert "over 400 episodes" in line("prompt", "Blackjack-v1", "--llm", "manual").out
 
 
 @pytest.mark.parametrize(

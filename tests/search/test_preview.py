@@ -31,14 +31,6 @@ def test_the_next_prompt_of_a_run_is_the_one_it_asks() -> None:
     assert shown.prompt.messages == provider.prompts[1].messages
 
 
-@pytest.mark.parametrize(
-    ("llm", "said"),
-    [("builtin", "tokens; template"), ("compatible:m", "cost unknown"), ("openai:gpt-5-mini", "about $0.0")],
-)
-def test_the_remark_says_what_sending_it_costs(llm: str, said: str) -> None:
-    assert said in preview("frozenlake", None, (), {**QUICK, "llm": llm}).remark
-
-
 def test_a_run_that_knew_names_is_not_shown_without_them() -> None:
     folder = policygen.run("frozenlake", iterations=1, **QUICK).folder
     with pytest.raises(UsageError, match="preview the task itself to see another --ablate"):

@@ -350,16 +350,6 @@ def test_a_run_that_recorded_no_attempt_starts_again(line: Line) -> None:
     assert done.out.startswith("continuing: no attempt was recorded yet\n")
 
 
-def test_a_finished_run_is_not_resumed(line: Line) -> None:
-    folder = policygen.run("frozenlake", iterations=1).folder
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    done = line("resume", folder)
-    assert (done.code, done.out) == (2, "")
-    (sentence,) = sentences(done.err)
-    assert sentence.startswith(f"Error: {folder} is finished; see it with: policygen show {folder}, or go on with more")
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(LogbookError, match=r"^[^\n]+ is not a run folder \(it has no config.toml\)$"):
         resume(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from pathlib import Path
 
 import pytest
 from planted import PENDULUM
@@ -35,13 +34,11 @@ TINY = {"final_episodes": 2, "iterations": 2}
         ("frozenlake", 400, {"refine": "coordinate:100"}),
     ],
 )
-@pytest.mark.parametrize("seed", [0])
 def test_the_steps_are_never_exceeded(
-    task: str, steps: int, settings: dict[str, object], seed: int, monkeypatch: pytest.MonkeyPatch
+    task: str, steps: int, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "INNER_EPISODES", 200)
-    monkeypatch.setattr(model, "RESTARTS", 1)
-    folder = made(task, "results", max_steps=steps, seed=seed, **TINY, **settings)
+    folder = made(task, "results", max_steps=steps, **TINY, **settings)
     assert 0 < summary_of(folder)["env_steps"] <= steps
     assert all(attempt["env_steps"] <= steps for attempt in attempts_of(folder))
 
@@ -77,7 +74,6 @@ def test_a_close_comparison_goes_on_while_single_episodes_are_affordable() -> No
 
 def test_first_data_take_a_twentieth_of_the_steps_however_short_episodes_are() -> None:
     settings = {**TINY, "refine": "none", "policy": "linear"}
-    settings.pop("warmup_episodes", None)
     first = attempts_of(made("inverted-pendulum", "results", max_steps=20_000, **settings))[0]
     assert first["env_steps"] >= 1_000
     assert len(first["score"]["returns"]) > 20
@@ -127,21 +123,3 @@ def test_steps_are_told_by_their_purpose(line: Line) -> None:
     parts = f"{spent.random:,} with random actions, {spent.tuning:,} for tuning, {spent.judging:,} for judging policies"
     assert f"# steps of the environment before the final score: {spent.total:,} ({parts})" in line("show", folder).out
     assert f"{spent.total:,} ({parts})" in unescape(page_of(folder))
-    log = folder / "attempts.jsonl"
-    log.write_text(re.sub(r', ?"tuning_steps": ?\d+', "", log.read_text()))  # as runs wrote it earlier
-    assert f"{spent.total:,} ({spent.random:,} with random actions)\n" in line("show", folder).out
-
-
-@pytest.mark.parametrize("refine", [None, "cma:48"])
-def test_a_run_says_its_steps_at_its_end_and_as_it_was_continued(refine: str | None, line: Line) -> None:
-    options = ["--policy", "linear", "--iterations", "1", "--episodes", "2", "--jobs", "1"]
-    options += ["--refine", refine] if refine else []
-    said = line("run", "pendulum", *options, "--set", "final_episodes=2", "--set", "warmup_episodes=2")
-    folder = re.findall(r"results: (\S+)", said.out)[0]
-    told = re.findall(r"steps of the environment before the final score: (.*)\n", said.out)
-    assert told == [str(steps_played(Logbook(Path(folder)).attempts()))]
-    assert (", 0 for tuning, " in told[0]) == (refine is None)
-    line("resume", folder, "--iterations", "2")
-    more = steps_played(Logbook(Path(folder)).attempts())
-    assert more.tuning is not None
-    assert (more.tuning > 0) == (refine is not None)

@@ -61,17 +61,6 @@ def test_an_environment_nobody_described_becomes_a_usable_task(gym_id, names, ki
         assert np.isfinite(evaluate(zero, (1, 2)).mean)
 
 
-def test_what_was_assumed_names_the_bins_the_names_and_the_limit():
-    for gym_id, *parts in (
-        ("CartPole-v1", "the environment's documentation: cart_position", "bins lie at quantiles of 5,000 steps"),
-        ("Blackjack-v1", "episodes are cut at 1000 steps", "one table row per state (704 cells)"),
-        ("Hopper-v5", " / a table looks at"),
-        ("CartPole-v0", "CartPole-v0 is out of date; its successor is CartPole-v1"),
-    ):
-        sentences = " / ".join(discovered(gym_id).assumed)
-        assert all(part in sentences for part in parts), sentences
-
-
 class Sampled(gym.Env):
     """Observes whatever its space samples."""
 
@@ -196,20 +185,6 @@ def test_numbers_and_choices_are_called_as_the_documentation_calls_them(gym_id, 
     assert all(observation.about for observation in task.observations)
 
 
-@pytest.mark.usefixtures("quickly_discovered")
-def test_units_and_limits_stand_beside_the_names():
-    walker = {o.name: o for o in quick("Walker2d-v5").observations}
-    assert (walker["torso_z"].unit, walker["left_thigh_rate"].unit) == ("m", "rad/s")
-    assert walker["left_thigh_rate"].about.endswith("(thigh_left_joint)")
-    assert quick("Acrobot-v1").observations[4].about.endswith("-12.57 to 12.57")
-    ant = quick("Ant-v5").observations
-    assert len({o.name for o in ant}) == 105
-    assert ant[27].about == "cfrc_ext of body torso: contact torque in N m and force in N"
-    cheetah = {o.name: o.about for o in quick("HalfCheetah-v5").observations}
-    assert cheetah["front_tip_angle"] == "angle of the front tip (rooty, of body torso)"
-    assert "of body" not in cheetah["back_thigh_angle"]
-
-
 @pytest.mark.parametrize(
     ("gym_id", "words"),
     [
@@ -226,28 +201,6 @@ def test_prose_is_short_and_plain_and_tells_the_reward_and_the_ending(gym_id, wo
     marks = ("http", "$", "\\mathcal", "<a", "{figure}", "import gymnasium", "Version")
     assert not any(mark in about for mark in marks)
     assert len(about) <= 4_000
-
-
-@pytest.mark.usefixtures("quickly_discovered")
-def test_what_is_told_of_an_environment_holds_for_it_as_it_is_made_and_stands_there_once():
-    lake = " ".join(quick("FrozenLake8x8-v1").facts)
-    assert "3 outcomes of probability 1/3 each" in lake
-    assert "G goal" in lake
-    assert "LEFT = 0" not in lake
-    assert not any("outcomes" in fact for fact in quick("CliffWalking-v1").facts)
-    lander = quick("LunarLander-v3")
-    assert " ".join(lander.facts).count("gravity = -10") == 1
-    for words in ("Pontryagin", "8-dimensional", "1: fire left", "wind_power"):
-        assert words not in lander.about + " ".join(lander.facts)
-    cheetah = quick("HalfCheetah-v5")
-    assert "frame_skip" not in cheetah.about
-    assert (cheetah.about + " ".join(cheetah.facts)).count("ctrl_cost_weight") == 1
-    # Arguments in force are facts; others are left out.
-    lake = " ".join(quick("FrozenLake-v1").facts)
-    assert "is_slippery = True, success_rate = 1/3" in lake
-    assert "SFFF FHFH FFFH HFFG." in lake
-    assert "Arguments in force: is_rainy = False, fickle_passenger = False." in quick("Taxi-v4").facts
-    assert "natural is True" not in quick("Blackjack-v1").about
 
 
 def test_an_encoded_state_is_said_to_be_decoded():

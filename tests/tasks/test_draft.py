@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support import discovered
 
-from policygen.tasks.draft import draft_of, file_to_edit
+from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task
 from policygen.tasks.records import task_from_record, task_to_record
 
@@ -36,15 +35,3 @@ def test_a_draft_loads_to_an_equal_task(name: str, tmp_path: Path, monkeypatch: 
     assert dict(loaded.run) == dict(task.run)
     assert task_from_record(json.loads(json.dumps(task_to_record(task)))) == task
     assert all(f"# Assumed: {sentence}." in path.read_text(encoding="utf-8") for sentence in task.assumed)
-
-
-def test_a_file_to_edit_says_what_was_found_and_what_may_be_added(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    task = discovered("CartPole-v1")
-    path.write_text(file_to_edit(task), encoding="utf-8")
-    text = path.read_text(encoding="utf-8")
-    first, second, *_ = task.observation_names
-    assert f"# Observed (4): {first}, -4.8 to 4.8; {second}," in text
-    assert "# Decided (1): action, one of 2." in text
-    assert "# Assumed: " in text
-    assert load_task(str(path)) == task

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from support import facts_of
 
-from policygen.cli.preparing import describe_task
-from policygen.search.preview import preview
 from policygen.tasks import facts as reading
 from policygen.tasks.facts import simulator_facts
 from policygen.tasks.load import load_task, task_from_file
 
 pytestmark = pytest.mark.usefixtures("workplace")
-needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
-needs_box2d = pytest.mark.skipif(find_spec("Box2D") is None, reason="needs box2d")
 
 
 def constants_of(gym_id: str) -> dict[str, str]:
@@ -33,14 +28,6 @@ def test_constants_are_read_and_state_is_not():
     acrobot = constants_of("Acrobot-v1")
     assert (acrobot["LINK_LENGTH_1"], acrobot["AVAIL_TORQUE"]) == ("1", "[-1, 0, 1]")
     assert "SCREEN_DIM" not in acrobot
-
-
-@needs_box2d
-def test_box2d_constants_come_from_the_module():
-    walker = constants_of("BipedalWalker-v3")
-    assert (walker["MOTORS_TORQUE"], walker["SPEED_HIP"], walker["FPS"], walker["SCALE"]) == ("80", "4", "50", "30")
-    assert not any("VIEWPORT" in name for name in walker)
-    assert constants_of("LunarLander-v3")["gravity"] == "-10"
 
 
 LIMIT = 7
@@ -105,13 +92,3 @@ def test_sentences_of_the_task_file_come_first(tmp_path):
     assert first == "The rail is oiled."
     assert second.startswith("Constants of the simulator: gravity = 9.8, ")
     assert load_task("cartpole").facts == ()  # a file with an `about` gets no constants
-
-
-@needs_mujoco
-def test_a_described_task_with_a_model_is_told_what_the_model_says_in_its_own_words():
-    task = load_task("hopper")
-    assert any(fact.startswith("hip_torque drives hinge thigh_joint") for fact in task.facts)
-    prompt = "".join(message.content for message in preview("hopper", None, (), {}).prompt.messages)
-    assert "Facts of the simulator:\n- One step lasts 0.008 s" in prompt
-    assert all(f"- {fact}\n" in prompt for fact in task.facts)
-    assert "fact: One step lasts 0.008 s" in describe_task("hopper")

@@ -56,21 +56,6 @@ def test_positive_is_the_way_the_simulator_turns():
     env.close()
 
 
-def test_the_reacher_has_its_masses_links_gears_and_the_one_limit():
-    env = gym.make("Reacher-v5")
-    model: Any = env.unwrapped.model  # type: ignore[attr-defined]
-    facts = simulator_facts(env)
-    env.close()
-    text = "\n".join(facts)
-    assert f"total mass {model.body_mass.sum():.4g} kg" in text
-    assert f"Body fingertip: {model.body('fingertip').mass[0]:.4g} kg, sphere of radius 0.01 m" in text
-    assert text.count("length 0.1 m along x") == 2
-    assert "action[1] drives hinge joint1: axis +z, positive moves body1 towards +y, range -3 to 3 rad" in text
-    (shoulder,) = [fact for fact in facts if fact.startswith("action[0]")]
-    assert "range" not in shoulder
-    assert "Floor" not in text  # its plane touches nothing
-
-
 def test_forces_fluids_springs_and_passive_joints_are_told():
     for name, *parts in (
         (

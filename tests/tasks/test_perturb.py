@@ -222,11 +222,6 @@ def test_a_task_file_states_perturbations(tmp_path: Path) -> None:
         assert said in str(raised.value), line
 
 
-def test_each_kind_says_what_its_size_means() -> None:
-    assert Perturbation("action_delay", 0, 2).described.startswith("action_delay 0 to 2 (number of steps")
-    assert Perturbation("kwargs.g", 9, 9).described == "kwargs.g 9 (the environment's argument g)"
-
-
 def test_measuring_the_spread_draws_no_actions_from_the_environment() -> None:
     perturbed_env._spreads.clear()
     assert not seeds_checked(perturbed("sensor_noise=0.1..0.2")).unseeded

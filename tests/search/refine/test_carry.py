@@ -59,7 +59,3 @@ def test_a_rounded_constant_is_the_same_and_a_changed_one_is_new() -> None:
 )
 def test_a_policy_that_shares_too_little_begins_anew(text: str, state: TuningState) -> None:
     assert carry_over(policy_of(text), policy_of(PARENT), state) is None
-
-
-def test_correlations_that_were_not_kept_are_none() -> None:
-    assert set(carried(PARENT, TuningState(STATE.deviations)).correlations) == {0.0}

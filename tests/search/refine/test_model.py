@@ -180,16 +180,6 @@ def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_a
     assert inside._value(idle) < inside._value(near) < inside._value(there) == there.episode_return
 
 
-def test_a_policy_that_misses_the_end_it_seeks_is_not_the_last_word_even_if_the_plant_said_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(model, "_agrees", lambda *_: True)
-    one = replace(load_task("mountaincar"), max_steps=60)
-    refined, _ = tuned_in_plant(policy("right = velocity\nleft = -0.5*position\nnone = 0", one), played(one, (1, 2)))
-    assert not any(trajectory.terminated for trajectory in refined.watched)
-    assert len(refined.watched) == model.MOST_ROUNDS
-
-
 def test_episodes_that_tuning_watched_are_not_shown_as_those_of_the_policy(plant_run: Path) -> None:
     best, buffer = best_attempt(plant_run), Logbook(plant_run).buffer()
     assert best is not None
