@@ -10,7 +10,6 @@ arXiv:2308.01825).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import time
@@ -25,21 +24,13 @@ from policygen.errors import PathError, UsageError
 from policygen.extensions.local import load_chat_model
 from policygen.extensions.training.dataset import Form, Row
 from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward
-from policygen.files import json_line, write_atomically
+from policygen.files import write_atomically
 from policygen.runs.attempt import text_digest
 
 Method = Literal["sft", "rft", "dpo", "grpo"]
 FORMS: dict[Method, Form] = {"sft": "sft", "rft": "grpo", "dpo": "dpo", "grpo": "grpo"}  # the dataset of each method
 LARGE = 50_000_000  # of a model with more parameters, only an adapter is trained
-_PROBED = 4  # `grpo` begins only if the replies to one of this many prompts differ in reward
 MOST_TESTED = 64  # replies that judge a model before and after training
-_WITHOUT_ROWS: dict[Method, str] = {
-    "sft": "if no reply became the best policy, try --top 0.25, or longer runs",
-    "dpo": "it needs two replies to the same prompt, or a malformed reply with its repair",
-    "rft": "it needs runs with replies, without --set grid=fixed",
-    "grpo": "it needs runs with replies, without --set grid=fixed",
-}
-_NOTHING_READABLE = "no reply can be read: train with --method sft first, on good replies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,6 @@ class TrainingSettings:
     max_tokens: int = 512  # of a reply that is sampled
     episodes: int = 10  # that score a reply
     seed: int = 0  # of every random draw; the model is judged on episodes of the next seed
-    trust: bool = False  # whether the user trusts the task files, which may name modules to import and paths to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +92,12 @@ def finetune(
         say: called with lines about the progress.
 
     Raises:
-        UsageError: the extra is not installed, the model or every row is unusable, or the replies
-            leave nothing to learn from.
+        UsageError: the extra is not installed, the model or every row is unusable, no reply can be read where the
+            method learns from the model's own, or the loss is not finite.
         PathError: `out` exists and is not an empty folder.
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
         raise UsageError(f"finetune needs {', '.join(missing)}: pip install 'policygen[finetune]'")
-    _refuse_mixed(rows)
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise PathError(f"{out} exists and is not overwritten; remove it, or choose another -o")
     began = time.perf_counter()
@@ -118,6 +107,8 @@ def finetune(
     unseen = _reward(test or fitting, settings, settings.seed + 1)  # scores on episodes that training does not use
     before = model.reply_scores(judged, unseen)
     say(f"before: {before}")
+    if FORMS[settings.method] == "grpo" and not before.readable:
+        raise UsageError("no reply can be read: train with --method sft first, on good replies")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, about names that TRL uses
         ended = model.train_in_rounds(fitting, say) if settings.method == "rft" else model.train(fitting, say)
@@ -125,24 +116,13 @@ def finetune(
     say(f"after:  {after}")
     result = TrainingResult(before, after, time.perf_counter() - began, ended)
     model.save()
-    digest = hashlib.sha256("".join(map(json_line, [*rows, *test])).encode()).hexdigest()
-    write_atomically(out / "README.md", _card(base, digest, len(fitting), settings, result, held_out=bool(test)))
+    write_atomically(out / "README.md", _card(base, len(fitting), settings, result, held_out=bool(test)))
     return result
 
 
 def sample_replies(source: str, rows: Sequence[Row], settings: TrainingSettings) -> list[str]:
     """Return a reply of the model `source`, a folder or a name in the hub, to the prompt of each row."""
     return _Trainee(source, settings, Path()).replies(rows)
-
-
-def _refuse_mixed(rows: Sequence[Row]) -> None:
-    """Raise UsageError if a prompt has replies of both kinds: it does not tell the model which kind to write."""
-    kinds = {json_line([row["prompt"], row["kind"]]): json_line(row["prompt"]) for row in rows}
-    if len(set(kinds.values())) < len(kinds):
-        raise UsageError(
-            "the same prompt has tables and equations as replies: train on one kind of policy, or name the kind in the "
-            "prompt's template (variable `kind`)"
-        )
 
 
 class _Trainee:
@@ -170,9 +150,9 @@ class _Trainee:
 
     def rows_that_fit(self, rows: Sequence[Row], say: Callable[[str], None]) -> list[Row]:
         """Return the rows that fit into the model's context with a reply; raise UsageError if there is none."""
-        method, limit = self.settings.method, f"longer than the model's context of {self.context} tokens"
+        method = self.settings.method
         if not rows:
-            raise UsageError(f"no row can be used: the runs have none for --method {method}; {_WITHOUT_ROWS[method]}")
+            raise UsageError(f"the runs have no row for --method {method}; name more runs, or longer ones")
         columns = {"sft": ("completion",), "dpo": ("chosen", "rejected")}.get(method, ())
         room = self.context - (0 if columns else self.settings.max_tokens)
 
@@ -183,13 +163,14 @@ class _Trainee:
         fit = [row for row in rows if length(row) <= room]
         if not fit:
             raise UsageError(
-                f"no row can be used: all {len(rows)} are {limit}; choose another --base, or shorter prompts"
+                f"all {len(rows)} rows are longer than the model's context of {self.context} tokens; choose another "
+                "--base, or shorter prompts"
             )
         if len(fit) < len(rows):
-            say(f"left out: {len(rows) - len(fit)} of {len(rows)} rows are {limit}")
+            say(f"left out: {len(rows) - len(fit)} of {len(rows)} rows do not fit into the model's context")
         return fit
 
-    def train(self, rows: Sequence[Row], say: Callable[[str], None], name: str = "") -> str:
+    def train(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
         """Train on `rows` with the method's trainer; return why it ended early, or an empty text."""
         from transformers import PrinterCallback, TrainerCallback
 
@@ -211,10 +192,9 @@ class _Trainee:
             "dataloader_pin_memory": self._cuda,
         }
         ended: list[str] = []
-        lost: list[str] = []
 
         class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
-            """Reports the loss and the time left; ends a training that can no longer learn."""
+            """Reports the loss and the time left; ends a `grpo` training that can no longer learn."""
 
             began = time.perf_counter()
 
@@ -226,25 +206,19 @@ class _Trainee:
                 gained = f", reward {float(logs['reward']):.3f}" if "reward" in logs else ""
                 say(f"step {state.global_step} of {state.max_steps}: loss {loss:.4g}{gained}, {seconds:.0f} s left")
                 if not math.isfinite(loss):
-                    why = f"the loss was not finite at step {state.global_step}, so the weights from before"
-                    lost.append(f"{why} this {'round' if name else 'training'} are kept; lower --learning-rate")
-                elif logs.get("frac_reward_zero_std") == 1 and not settings.beta:  # nothing will move the weights again
+                    raise UsageError(f"the loss is not finite at step {state.global_step}: lower --learning-rate")
+                if logs.get("frac_reward_zero_std") == 1 and not settings.beta:  # nothing will move the weights again
                     ended.append(
                         f"all replies had the same reward, {logs['reward']:.3g}, in the steps to {state.global_step}; "
                         "if that is low, lower --learning-rate or state a --beta"
                     )
-                control.should_training_stop |= bool(lost or ended)
+                    control.should_training_stop = True
 
         trainer = self._trainer(rows, common, Progress())
         trainer.remove_callback(PrinterCallback)
-        trained = {name: one for name, one in trainer.model.named_parameters() if one.requires_grad}
-        before = {name: one.detach().cpu().clone() for name, one in trained.items()}
         trainer.train()
-        if lost:
-            for name, one in trained.items():
-                one.data.copy_(before[name])
         self.model, self._adapter = trainer.model, None
-        return next(iter(lost + ended), "")
+        return next(iter(ended), "")
 
     def _trainer(self, rows: Sequence[Row], common: dict[str, Any], callback: Any) -> Any:
         """Return TRL's trainer for the method."""
@@ -266,46 +240,23 @@ class _Trainee:
         if method != "grpo":
             return trl.SFTTrainer(self.model, args=trl.SFTConfig(**common, max_length=self.context), **given)
         reward_of = _reward(rows, settings, settings.seed)
-        self._refuse_without_spread(rows, reward_of)
         lengths = {"num_generations": settings.samples, "max_completion_length": settings.max_tokens}
         return trl.GRPOTrainer(self.model, reward_of, trl.GRPOConfig(**common, **lengths, beta=settings.beta), **given)
 
     def train_in_rounds(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
-        """Sample replies, train on the best quarter of each task's, and repeat; return what `train` returns."""
+        """Sample replies, train on the best quarter of each task's, and repeat; return why it ended early."""
         reward_of = _reward(rows, self.settings, self.settings.seed)
         for number in range(1, self.settings.rounds + 1):
-            texts, values = self._sampled(rows, reward_of)
+            texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
+            scored = _scored(reward_of, [row for row, _ in texts], [text for _, text in texts])
+            values = [one.reward for one in scored]
             kept = _best_quarter(texts, values)
             mean = sum(values) / len(values)
             say(f"round {number}: mean reward {mean:.3f} of {len(values)} replies, {len(kept)} kept")
             if not kept:
-                if number == 1:
-                    raise UsageError(_NOTHING_READABLE)
                 return f"round {number} had no readable reply"
-            if max(values) - min(values) < 1e-9:
-                return f"all replies of round {number} had the same reward"
-            if ended := self.train(kept, say, f"round-{number}"):
-                return ended
+            self.train(kept, say)
         return ""
-
-    def _sampled(self, rows: Sequence[Row], reward_of: Reward) -> tuple[list[tuple[Row, str]], list[float]]:
-        """Sample replies to each row's prompt; return pairs of a row and a reply, and the rewards of the replies."""
-        texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
-        scored = _scored(reward_of, [row for row, _ in texts], [text for _, text in texts])
-        return texts, [one.reward for one in scored]
-
-    def _refuse_without_spread(self, rows: Sequence[Row], reward_of: Reward) -> None:
-        """Raise UsageError if no prompt has sampled replies with different rewards: `grpo` learns from differences."""
-        _, values = self._sampled(rows[:_PROBED], reward_of)
-        if max(values) <= UNREADABLE:
-            raise UsageError(_NOTHING_READABLE)
-        size = self.settings.samples
-        groups = [values[first : first + size] for first in range(0, len(values), size)]
-        if not any(max(group) > min(group) for group in groups):
-            raise UsageError(
-                f"all {size} replies to a prompt have the same reward, {values[0]:.3g}, which teaches nothing: train "
-                "with --method sft on replies that differ, or ask for more --samples or --episodes"
-            )
 
     def replies(self, rows: Sequence[Row]) -> list[str]:
         """Sample a reply to each row's prompt."""
@@ -351,7 +302,7 @@ def _prompts_to_judge(rows: Sequence[Row]) -> list[Row]:
 
 
 def _reward(rows: Sequence[Row], settings: TrainingSettings, seed: int) -> Reward:
-    return reward(sorted({row["task"] for row in rows}), settings.episodes, seed=seed, trust=settings.trust)
+    return reward(sorted({row["task"] for row in rows}), settings.episodes, seed=seed)
 
 
 def _scored(reward_of: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[ScoredCompletion]:
@@ -372,9 +323,7 @@ def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> 
     return list(kept.values())
 
 
-def _card(
-    base: str, digest: str, count: int, settings: TrainingSettings, result: TrainingResult, *, held_out: bool
-) -> str:
+def _card(base: str, count: int, settings: TrainingSettings, result: TrainingResult, *, held_out: bool) -> str:
     """Return the model card: base model, data, settings, and the replies before and after."""
     before, after = result.before, result.after
     ended = f"\n- ended early: {result.ended}" if result.ended else ""
@@ -383,7 +332,7 @@ def _card(
     return f"""# {Path(base).name}, trained by policygen ({settings.method})
 
 - base model: {base}
-- data: {count} rows, SHA-256 {digest}
+- data: {count} rows
 - settings: {stated}
 - duration: {result.seconds:.0f} s{ended}
 

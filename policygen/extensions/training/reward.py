@@ -24,7 +24,7 @@ from policygen.policies.policy import Policy
 from policygen.runs.attempt import text_digest
 from policygen.search.prepare import with_optimum
 from policygen.tasks.load import load_task
-from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.task import Task
 from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted
 
@@ -33,39 +33,11 @@ RANDOM_EPISODES = 100  # episodes that measure the mean return of random actions
 MOST_TOGETHER = 64  # policies whose episodes are in memory at the same time
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A linear normalisation of mean returns: 0 is the mean of random actions, 1 the target."""
-
-    random: float
-    target: float
-
-    def __call__(self, mean: float) -> float:
-        """Return the normalised value of a mean return."""
-        return (mean - self.random) / (self.target - self.random)
-
-
-def scale_of(task: Task, random: float | None, target: float | None = None) -> Scale | None:
-    """Return the scale of a task; None if there is no target, or it is not above `random`.
-
-    Args:
-        random: mean return of random actions.
-        target: by default the task's optimum or, if none is known, the score that counts as solved.
-    """
-    if target is None:
-        target = task.optimum.value if task.optimum is not None else task.solved
-    if random is None or target is None or not math.inf > target > random > -math.inf:
-        return None
-    return Scale(random, target)
-
-
 def reward(
     task: str | Task | Sequence[str | Task],
     episodes: int = 10,
     *,
     seed: int = 0,
-    target: float | None = None,
-    kind: PolicyKind | None = None,
     jobs: int | None = None,
     trust: bool = False,
 ) -> Reward:
@@ -73,11 +45,10 @@ def reward(
 
     Args:
         task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`; or several of these. For
-            several, each row names its task in the column `task`.
+            several, each row names its task in the column `task`. Its optimum is worth 1; if none is known, the score
+            that counts as solved.
         episodes: number of episodes that each policy plays; on finite, known MDPs the score is exact instead.
         seed: determines the episodes, 0 or more.
-        target: the score worth 1, for a single task; by default its optimum, else the score that counts as solved.
-        kind: `table` or `linear`; by default the kind that a completion looks like.
         jobs: number of processes for environments that are not vectorised; by default all usable cores.
         trust: whether the user trusts the task files, which may name modules to import and paths to read.
 
@@ -91,20 +62,21 @@ def reward(
     given = [task] if isinstance(task, str | Task) else list(task)
     found = [load_task(one, trust=trust) if isinstance(one, str) else one for one in given]
     tasks = {one.name: with_optimum(seeds_checked(trusted(one) if trust else one)) for one in found}
-    if not given or len(tasks) < len(given) or (target is not None and len(tasks) > 1):
-        raise UsageError("name one task or several different ones, and a target only for a single task")
-    scales = {}
+    if not given or len(tasks) < len(given):
+        raise UsageError("name one task, or several different ones")
+    scales: dict[str, tuple[float, float]] = {}
     for name, one in tasks.items():
         with Players(one, jobs) as players:
             seeds = episode_seeds(seed, "reward, random actions", RANDOM_EPISODES)
             random = sampled_score(players.play(RandomActor(one, seed), seeds), players.engine).mean
-        if (scale := scale_of(one, random, target)) is None:
+        target = one.optimum.value if one.optimum is not None else one.solved
+        if target is None or not math.inf > target > random > -math.inf:
             raise UsageError(
                 f"{name}: the score worth a reward of 1 is unknown, or not above {random:.4g}, the mean of random "
-                "actions; state it with target=..., or in the task file as `solved`"
+                "actions; state it in the task file as `solved`"
             )
-        scales[name] = scale
-    return Reward(tasks, scales, episode_seeds(seed, "reward", episodes), kind, jobs)
+        scales[name] = (random, target)
+    return Reward(tasks, scales, episode_seeds(seed, "reward", episodes), jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +96,8 @@ class Reward:
     """
 
     tasks: Mapping[str, Task]
-    scales: Mapping[str, Scale]
+    scales: Mapping[str, tuple[float, float]]  # for each task, the mean returns worth 0 and 1
     seeds: tuple[int, ...]
-    kind: PolicyKind | None = None
     jobs: int | None = None
 
     @property
@@ -148,7 +119,8 @@ class Reward:
         Args:
             completions: texts, or lists of chat messages, of which the last one counts.
             columns: lists with one value for each completion: `task`, the name of its task; `kind` of policy, `table`
-                or `linear`; `incumbent`, the text of the policy that it may revise, if any.
+                or `linear`, by default the one that it looks like; `incumbent`, the text of the policy that it may
+                revise, if any.
 
         Raises:
             UsageError: a column is wrong; a completion never raises it.
@@ -171,7 +143,7 @@ class Reward:
         """Return the policy in a completion, read as a run reads a reply; None if there is none."""
         if name is None and len(self.tasks) == 1:
             name = next(iter(self.tasks))
-        task, kind = self.tasks.get(name or ""), kind or self.kind
+        task = self.tasks.get(name or "")
         if task is None or kind not in (None, *READERS):
             raise UsageError(
                 f"a row has the task {name!r} and the kind {kind!r}; the reward knows the tasks "
@@ -186,8 +158,9 @@ class Reward:
     def _reward_of(self, task: str, score: Score | None) -> float:
         if score is None or not math.isfinite(score.mean):
             return UNREADABLE
+        random, target = self.scales[task]
         # A readable reply is worth more than an unreadable one, however low its return is.
-        return 0.0 if excess(score.violations) else max(0.0, self.scales[task](score.mean))
+        return 0.0 if excess(score.violations) else max(0.0, (score.mean - random) / (target - random))
 
     def _scores(self, task: Task, policies: Sequence[Policy]) -> list[Score | None]:
         """Return the scores of policies, played side by side unless scores are exact; None if one cannot be played."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,47 +101,23 @@ def test_every_method_ends_with_a_model_and_a_card(method: Any, taught: Path, tm
     assert f"| {result.after.distinct} |" in card
 
 
-def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_weights_before(taught: Path, tmp_path: Path) -> None:
-    result = train(taught, tmp_path / "out", "sft", epochs=5, learning_rate=1e30)
-    assert "the loss was not finite at step 10" in result.ended
-    assert result.after.readable > 0.5
-    assert "ended early: the loss" in (tmp_path / "out" / "README.md").read_text()
+def test_a_loss_that_is_no_number_is_refused_and_nothing_is_saved(taught: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the loss is not finite at step"):
+        train(taught, tmp_path / "out", "sft", epochs=5, learning_rate=1e30)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
 def test_what_cannot_be_trained_is_a_sentence(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UsageError, match=r"the runs have none for --method sft; if no reply became the best policy"):
+    with pytest.raises(UsageError, match=r"the runs have no row for --method sft"):
         train(base, out, "sft", [])
-    with pytest.raises(UsageError, match=r"the runs have none for --method dpo"):  # nothing was saved there
-        train(base, out, "dpo", [])
     out.mkdir(exist_ok=True)
     (out / "mine").write_text("")
     with pytest.raises(PathError, match="exists and is not overwritten"):
         train(base, out, "sft")
-    with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
-        train(base, tmp_path / "rft", "rft", rows()[:1], samples=2)
+    for method in ("rft", "grpo"):
+        with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
+            train(base, tmp_path / method, method, rows()[:1], samples=2)
     long = [row | {"prompt": [{"role": "user", "content": "spin " * 2000}]} for row in rows(completion=GOOD)[:3]]
-    with pytest.raises(UsageError, match="all 3 are longer than the model's context of 512 tokens"):
+    with pytest.raises(UsageError, match="all 3 rows are longer than the model's context of 512 tokens"):
         train(base, tmp_path / "long", "sft", long)
-
-
-def test_policy_gradients_need_replies_that_can_be_read_and_differ(base: Path, taught: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no reply can be read: train with --method sft first"):
-        train(base, tmp_path / "a", "grpo", rows(), samples=4)
-    greedy = shutil.copytree(taught, tmp_path / "greedy")
-    stated = json.loads((greedy / "generation_config.json").read_text())
-    (greedy / "generation_config.json").write_text(json.dumps(stated | {"top_k": 1}))
-    with pytest.raises(UsageError, match=r"all 4 replies to a prompt have the same reward, .* ask for more --samples"):
-        train(greedy, tmp_path / "b", "grpo", rows(), samples=4)
-    result = train(greedy, tmp_path / "c", "sft", epochs=1, learning_rate=1e-9)
-    assert (result.after.readable, result.after.distinct) == (1, 1)
-
-
-def test_tables_and_equations_need_prompts_that_tell_them_apart(base: Path, tmp_path: Path) -> None:
-    data = rows(completion=GOOD)
-    data[0]["kind"] = "table"
-    with pytest.raises(UsageError, match="the same prompt has tables and equations as replies"):
-        train(base, tmp_path / "out", "sft", data)
-    assert not (tmp_path / "out").exists()
-    data[0]["prompt"] = [{"role": "user", "content": "a table for cartpole"}]
-    assert train(base, tmp_path / "out", "sft", data, epochs=1).ended == ""

@@ -59,13 +59,12 @@ def test_policies_and_scores_behind_the_rewards_are_known_and_it_can_be_pickled(
 
 
 def test_it_is_linear_between_random_actions_and_the_target(reward: Reward) -> None:
-    scale = reward.scales["cartpole"]
-    policy = policygen.parse(LEANING, POLE)
-    mean = evaluate(policy, reward.seeds).mean
-    assert reward(None, [LEANING]) == [pytest.approx((mean - scale.random) / (100 - scale.random))]
-    twice = policygen.reward(POLE, 4, target=scale.random + 2 * (100 - scale.random))
-    assert twice(None, [BALANCING]) == [pytest.approx(0.5)]
-    assert policygen.reward(POLE, 4, target=scale.random + (100 - scale.random) / 2)(None, [BALANCING])[0] > 1.9
+    random, target = reward.scales["cartpole"]
+    assert target == 100
+    mean = evaluate(policygen.parse(LEANING, POLE), reward.seeds).mean
+    assert reward(None, [LEANING]) == [pytest.approx((mean - random) / (100 - random))]
+    easier = policygen.reward(replace(POLE, solved=random + (100 - random) / 2), 4)
+    assert easier(None, [BALANCING])[0] > 1.9
     # Worse than random actions is 0, so that a readable reply is better than none.
     assert reward(None, [fenced("left = 1", "right = 0")]) == [0.0]
 
@@ -81,7 +80,8 @@ def test_a_finite_mdp_is_scored_exactly() -> None:
     lake = policygen.reward("frozenlake", 2)
     task = lake.tasks["frozenlake"]
     exact = exact_score(policygen.parse(BEST_LAKE, task), finite_mdp(task))
-    assert lake(None, [BEST_LAKE, MALFORMED_LAKE]) == [pytest.approx(lake.scales[task.name](exact.mean)), -0.1]
+    random, best = lake.scales[task.name]
+    assert lake(None, [BEST_LAKE, MALFORMED_LAKE]) == [pytest.approx((exact.mean - random) / (best - random)), -0.1]
 
 
 def test_columns_choose_the_task_the_kind_and_the_policy_to_revise() -> None:
@@ -170,10 +170,9 @@ def test_violating_a_hard_requirement_earns_nothing(tmp_path: Path) -> None:
     [
         ({"episodes": 0}, "episodes is 1 or more"),
         ({"seed": -1}, "seed 0 or more"),
-        ({"target": 1.0}, "not above .*, the mean of random actions; state it with target="),
-        ({"target": float("nan")}, "state it with target="),
-        ({"task": []}, "name one task or several"),
-        ({"task": [POLE, POLE]}, "name one task or several different ones"),
+        ({"task": replace(POLE, solved=1.0)}, "not above .*, the mean of random actions; state it in the task file"),
+        ({"task": []}, "name one task, or several"),
+        ({"task": [POLE, POLE]}, "name one task, or several different ones"),
         ({"task": replace(POLE, solved=None)}, "the score worth a reward of 1 is unknown"),
     ],
 )
