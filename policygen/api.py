@@ -286,7 +286,7 @@ def film(
     trust: bool = False,
     env: Any = None,
 ) -> Path:
-    """Write a film of a policy as .gif or .mp4; return the path.
+    """Write a film of a policy as .gif; return the path.
 
     Args:
         source: a policy, a run's folder, or a saved policy.

@@ -211,7 +211,7 @@ def _plot_episodes(
 
 
 @click.command()
-@click.option("-o", "--output", type=opt.PATH, default=Path("film.gif"), help="A .gif or .mp4 (default: film.gif).")
+@click.option("-o", "--output", type=opt.PATH, default=Path("film.gif"), help="A .gif (default: film.gif).")
 @click.option(
     "--episodes", type=click.IntRange(1), help="Episodes to play (default 1; with --best, --worst or --median 20)."
 )
@@ -223,8 +223,8 @@ def _plot_episodes(
 def film(source: Path, output: Path, *, task_name: str | None, attempt: int | None, trust: bool, **choice: Any) -> None:
     """Film a policy: every step with its return, and the signals so far.
 
-    The episodes are those of `policygen eval` with the same seed. Most environments and MP4 need
-    `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL or OSMesa.
+    The episodes are those of `policygen eval` with the same seed. Most environments need
+    `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL (or MUJOCO_GL=osmesa).
     """
     from policygen.extensions import film as films
     from policygen.extensions.plots.style import check_suffix
