@@ -78,6 +78,7 @@ def _show_run(run: Path, number: int | None) -> None:
     is_flag=True,
     help="Print the sizes of perturbations that the policy withstands: of --perturb, else of all that fit the task.",
 )
+@click.option("-o", "--output", type=opt.PATH, help="Draw the scores of --robust in this file (.png, .svg, .pdf).")
 @opt.TRUST
 def evaluate(
     source: Path,
@@ -85,6 +86,7 @@ def evaluate(
     *,
     as_json: bool,
     robust: bool,
+    output: Path | None,
     trust: bool,
     **options: Any,
 ) -> None:
@@ -98,10 +100,12 @@ def evaluate(
     against, attempt, perturb = (options.pop(name) for name in ("against", "attempt", "perturb"))
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     task = opt.perturbed(trusted(policy.task) if trust else policy.task, perturb)
+    if output is not None and not robust:
+        raise UsageError("-o draws the scores of --robust: add --robust")
     if robust:
         if as_json or against:
             raise UsageError("--robust prints a table of mean returns: leave out --json and --against")
-        _print_margins(policy, task, task.perturb if perturb else (), **options)
+        _print_margins(policy, task, task.perturb if perturb else (), output, **options)
         return
     options["trust"] = trust
     others = {text: read_agent(text, task, trust=trust) for text in against}
@@ -130,13 +134,20 @@ def evaluate(
             say(f"{text}: requirement {one}")
 
 
-def _print_margins(policy: Policy, task: Task, ranges: Sequence[Perturbation], *, episodes: int, seed: int) -> None:
-    """Print the sizes of perturbations that a policy withstands."""
+def _print_margins(
+    policy: Policy, task: Task, ranges: Sequence[Perturbation], output: Path | None, *, episodes: int, seed: int
+) -> None:
+    """Print the sizes of perturbations that a policy withstands, and draw its scores."""
     from policygen.extensions import robust
+    from policygen.extensions.plots.style import check_suffix, save
 
+    if output is not None:
+        check_suffix(output)
     found = robust.margins(policy, task, robust.perturbations_for(task, ranges), episodes=episodes, seed=seed)
     for line in robust.lines(found):
         say(line)
+    if output is not None:
+        say(save(robust.picture(found), output))
 
 
 @click.command()

@@ -1,20 +1,26 @@
-"""The sizes of perturbations that a policy withstands: its score under each, and a table."""
+"""The sizes of perturbations that a policy withstands: its score under each, a table and a picture."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_with_violations
 from policygen.episodes.trajectory import RandomActor
+from policygen.extensions.plots.style import GREY, look, new_figure, style
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.faults import close
-from policygen.tasks.perturb import KINDS, OF_SPREAD, PHYSICS, STEP_COUNTS, Perturbation, perturbation
+from policygen.tasks.perturb import KINDS, NOMINAL, SHARES, Perturbation, perturbation
 from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
 from policygen.tasks.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 KEPT = 0.9  # of the nominal gain over random actions: below, a policy counts as failing
 # The sizes that are tried where none are given.
@@ -23,16 +29,20 @@ SIZES: Mapping[str, Sequence[float]] = {
     "sensor_noise": (0.02, 0.05, 0.1, 0.2),
     "sensor_bias": (0.02, 0.05, 0.1, 0.2),
     "sensor_dropout": (0.1, 0.2, 0.4),
+    "quantisation": (0.05, 0.1, 0.2, 0.5),
     "actuator_gain": (0.5, 0.7, 0.85, 1.15, 1.3, 1.5),
+    "deadband": (0.02, 0.05, 0.1, 0.2),
+    "saturation": (0.9, 0.7, 0.5),
     "random_start": (5, 20, 50),
     "mass": (0.7, 0.85, 1.15, 1.3, 1.5, 2),
     "friction": (0.5, 0.7, 1.5, 2),
     "motor": (0.7, 0.85, 1.15, 1.3),
+    "gravity": (0.9, 1.1),
 }
 _UNITS = {
-    **dict.fromkeys(STEP_COUNTS, "steps"),
-    **dict.fromkeys(("actuator_gain", *PHYSICS), "factor"),
-    **dict.fromkeys(OF_SPREAD, "share of the spread"),
+    **dict.fromkeys(("action_delay", "random_start"), "steps"),
+    **dict.fromkeys(("actuator_gain", "mass", "friction", "motor", "gravity"), "factor"),
+    **{name: f"share of the {whole}" for name, whole in SHARES.items()},
     "sensor_dropout": "probability",
 }
 
@@ -76,7 +86,7 @@ def perturbations_for(task: Task, ranges: Sequence[Perturbation] = ()) -> list[P
     found = {}
     for one in ranges or task.perturb:
         found[one.name] = sorted({one.low, (one.low + one.high) / 2, one.high})
-        if one.name in STEP_COUNTS:
+        if one.name in ("action_delay", "random_start"):
             found[one.name] = sorted(set(map(round, found[one.name])))
     if not ranges:
         for name in KINDS:
@@ -124,19 +134,56 @@ def lines(found: Margins) -> Iterator[str]:
     for name, trials in found.by_name().items():
         works = ", ".join(f"{one.perturbation.low:g}" for one in trials if one.works)
         fails = ", ".join(_failure(one) for one in trials if not one.works)
-        rows.append((f"{name} ({_UNITS.get(name, 'value')})", works or "-", fails or "-"))
+        rows.append((f"{name} ({_unit(name, found.task)})", works or "-", fails or "-"))
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     yield from (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}" for row in rows)
-    if any(name in OF_SPREAD for name in found.by_name()):
+    wholes = {SHARES[name] for name in found.by_name() if name in SHARES}
+    if "spread" in wholes:
         env = make_env(replace(found.task, perturb=()))
-        signals = [*zip(found.task.observations, spread_of(env), strict=True)]
+        spread = spread_of(env)
         close(env)
+        signals = zip(found.task.observations, spread, strict=True)
         sizes = [f"{one.name} {size:.3g} {one.unit}".strip() for one, size in signals if size > 0]
+        still = [one.name for one, size in zip(found.task.observations, spread, strict=True) if not size]
         yield f"spread (standard deviation over {SPREAD_STEPS:,} random steps): {', '.join(sizes)}"
-        if still := [one.name for one, size in signals if not size]:
+        if still:
             yield f"constant within episodes, hence without noise: {', '.join(still)}"
+    if "range" in wholes:
+        limits = [f"{one.name} {max(abs(one.low), abs(one.high)):.3g} {one.unit}" for one in found.task.actuators]
+        yield f"range (largest action): {', '.join(map(str.strip, limits))}"
 
 
 def _failure(one: Trial) -> str:
     violated = [f"{v.name} in {v.violated} of {v.episodes}" for v in one.score.violations if v.excess]
     return f"{one.perturbation.low:g} ({', '.join((f'{one.score.mean:.4g}', *violated))})"
+
+
+def _unit(name: str, task: Task) -> str:
+    kind, _, signal = name.partition(".")
+    if kind != "kwargs" and signal:
+        units = {one.name: one.unit for one in task.actuators} | {one.name: one.unit for one in task.observations}
+        return units[signal] or "its unit"
+    return _UNITS.get(kind, "value")
+
+
+def picture(found: Margins) -> Figure:
+    """Draw the mean return over the size of each perturbation with 95% intervals, and the least score that works."""
+    panels = found.by_name()
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    with style():
+        figure = new_figure(4 * columns, 2.6 * rows)
+        for place, (name, trials) in enumerate(panels.items()):
+            axes = figure.add_subplot(rows, columns, place + 1)
+            points = [(one.perturbation.low, one.score) for one in trials]
+            if not name.startswith("kwargs."):  # the nominal value of an argument is unknown
+                points.append((NOMINAL.get(name, 0.0), found.nominal))
+            points.sort(key=lambda point: point[0])
+            sizes, scores = zip(*points, strict=True)
+            low, high = zip(*(score.ci95 or (score.mean, score.mean) for score in scores), strict=True)
+            drawn = look(0) | {"linestyle": "-"}
+            axes.plot(sizes, [score.mean for score in scores], markersize=4, **drawn)
+            axes.fill_between(sizes, low, high, color=drawn["color"], alpha=0.2, linewidth=0)
+            axes.axhline(found.threshold, color=GREY, linestyle=":", linewidth=1)
+            axes.set(title=name, xlabel=_unit(name, found.task), ylabel="" if place % columns else "mean return")
+    return figure

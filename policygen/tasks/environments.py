@@ -58,7 +58,8 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     env = make_with({})
     if not task.perturb:
         return env
-    return PerturbedEnv(env, task.perturb, make_with, limit - start_steps if limit else None)
+    signals = [one.name for one in task.observations], [one.name for one in task.actuators]
+    return PerturbedEnv(env, task.perturb, make_with, signals, limit - start_steps if limit else None)
 
 
 def fits(task: Task, perturbation: Perturbation) -> bool:

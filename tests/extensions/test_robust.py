@@ -44,31 +44,35 @@ def test_a_policy_works_while_it_counts_as_solved_or_keeps_its_gain_over_random_
 
 
 def test_a_policy_fails_where_it_violates_a_hard_requirement() -> None:
-    task = replace(CARTPOLE, requirements=(Requirement("upright", "abs(angle) <= 0.15"),))
-    found = margins(policy(STEADY, task), task, tried("action_delay=5"), episodes=10, seed=0)
+    task = replace(CARTPOLE, requirements=(Requirement("rail", "abs(position) <= 1.5"),))
+    found = margins(policy(STEADY, task), task, tried("sensor_bias.position=2"), episodes=10, seed=0)
     assert not found.trials[0].works
     said = "\n".join(lines(found))
-    assert "requirement upright: violated in 0 of 10" in said
-    assert "upright in 10 of 10)" in said
+    assert "requirement rail: violated in 0 of 10" in said
+    assert "rail in 10 of 10)" in said
 
 
 def test_all_perturbations_that_fit_are_tried_by_default() -> None:
     kinds = {one.name for one in perturbations_for(CARTPOLE)}
-    assert kinds == {"action_delay", "random_start", "sensor_bias", "sensor_dropout", "sensor_noise"}
+    assert kinds == {"action_delay", "random_start", "sensor_bias", "sensor_dropout", "sensor_noise", "quantisation"}
     stated = replace(load_task("pendulum"), perturb=(Perturbation("kwargs.g", 8, 12),))
     assert [one.low for one in perturbations_for(stated) if one.name == "kwargs.g"] == [8, 10, 12]
 
 
-def test_the_command_prints_the_table(line: Line, workplace: Path) -> None:
+def test_the_command_prints_the_table_and_draws_a_picture(line: Line, workplace: Path) -> None:
     (workplace / "steady.txt").write_text("torque = -10*sin - 2*rate\n")
-    words = ("eval", "steady.txt", "--task", "pendulum", "--episodes", 2, "--robust")
-    done = line(*words, "--perturb", "action_delay=1..4", "--perturb", "sensor_noise=0.1")
+    words = ("eval", "steady.txt", "--task", "pendulum", "--episodes", 2)
+    few = ("--perturb", "action_delay=1..4", "--perturb", "sensor_noise=0.1", "--perturb", "deadband=0.1")
+    done = line(*words, "--robust", *few, "-o", "r.PNG")
     assert done.code == 0, done.err
     assert "sensor_noise (share of the spread)" in done.out
     assert "spread (standard deviation over 1,000 random steps): cos 0.599, sin" in done.out
-    refused = line(*words, "--json")
-    assert refused.code == 2
-    assert "leave out --json" in refused.err
+    assert "range (largest action): torque 2" in done.out
+    assert (workplace / "r.PNG").read_bytes().startswith(b"\x89PNG")
+    for more, said in (("-o r.png", "add --robust"), ("--robust --json", "leave out"), ("--robust -o r.doc", "r.doc")):
+        refused = line(*words, *more.split())
+        assert refused.code == 2
+        assert said in refused.err
 
 
 def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace: Path) -> None:
@@ -114,11 +118,13 @@ def test_a_run_ends_with_a_line_about_fragility(line: Line, workplace: Path) -> 
 
 def test_prompts_describe_perturbations(line: Line, workplace: Path) -> None:
     source = (CHECKOUT / "envs" / "cartpole.toml").read_text()
-    (workplace / "mine.toml").write_text(f"{source}\n[perturb]\naction_delay = [0, 2]\nsensor_noise = 0.02\n")
+    (workplace / "mine.toml").write_text(
+        f"{source}\n[perturb]\naction_delay = [0, 2]\nsensor_noise.position = [0, 0.002]\n"
+    )
     done = line("prompt", "mine.toml")
     assert done.code == 0, done.err
     assert "The environment differs from what is described above; sizes are drawn anew for each episode" in done.out
     assert "- action_delay 0 to 2 (number of steps after which a decision acts" in done.out
-    noise = "standard deviation of normal noise on each observation, as a share of its spread"
-    assert f"- sensor_noise 0.02 ({noise})" in done.out
+    noise = "standard deviation of normal noise on each observation, in the unit of position"
+    assert f"- sensor_noise.position 0 to 0.002 ({noise})" in done.out
     assert "The environment differs" not in line("prompt", "cartpole").out
