@@ -109,7 +109,7 @@ class Requirements:
         return tuple(one.count(trajectories) for one in self._compiled)
 
     def shares(self, trajectories: Sequence[Trajectory]) -> Floats:
-        """Return the shares of violating steps or events, shape (requirements, episodes)."""
+        """Return the shares of violating steps, shape (requirements, episodes)."""
         return np.array([[one.in_episode(episode).share for episode in trajectories] for one in self._compiled])
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
@@ -150,7 +150,7 @@ class Penalty:
 class _InEpisode(NamedTuple):
     """The violations of a requirement in one episode."""
 
-    share: float = 0.0  # of the steps or events that violate it
+    share: float = 0.0  # of the steps that violate it
     step: int | None = None  # the first violating one
     worst: float = np.nan  # as in `Violations`; NaN without a comparison
     distance: float = np.nan  # how far `worst` is from meeting the comparison, negative if it meets it with room
@@ -186,25 +186,22 @@ class _Compiled:
         violated, requirement = sum(one.share > 0 for one in found), self._requirement
         facts = requirement.name, requirement.hard, requirement.allowed, violated, len(found)
         compared = [i for i, one in enumerate(found) if not np.isnan(one.distance)]
-        if not compared and not violated:
-            return Violations(*facts)
         if compared:
             where = max(compared, key=lambda i: found[i].distance)
-        else:
-            where = max(range(len(found)), key=lambda i: found[i].share)
-        worst = found[where].worst if compared else None
-        return Violations(*facts, worst, trajectories[where].seed, found[where].step)
+            return Violations(*facts, found[where].worst, trajectories[where].seed, found[where].step)
+        if not violated:
+            return Violations(*facts)
+        where = max(range(len(found)), key=lambda i: found[i].share)
+        return Violations(*facts, None, trajectories[where].seed, found[where].step)
 
     def in_episode(self, trajectory: Trajectory) -> _InEpisode:
         if not trajectory.length:
             return _InEpisode()
         holds, events, *sides = self._values(trajectory)
-        # NaN counts as violated.
-        met, counted = self._met((holds != 0) & ~np.isnan(holds), events != 0)
-        rows = np.flatnonzero(counted)
+        rows = np.flatnonzero(self._counts(events != 0))
         if not len(rows):
             return _InEpisode()
-        broken = rows[~met[rows]]
+        broken = rows[(holds[rows] == 0) | np.isnan(holds[rows])]
         worst = distance = np.nan
         if sides:
             beyond = _DISTANCE[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
@@ -236,22 +233,11 @@ class _Compiled:
             values = [f(columns) if f is not None else np.arange(n) == 0 for f in self._functions]
         return [np.broadcast_to(np.asarray(one, np.float64), (n,)) for one in values]
 
-    def _met(self, holds: Bools, events: Bools) -> tuple[Bools, Bools]:
-        """Return for each row of an episode whether the requirement is met there, and whether it counts there."""
-        requirement, rows = self._requirement, np.arange(len(holds))
-        if not requirement.timed:
-            return holds, rows >= (0 if requirement.always else len(rows) - 1)
+    def _counts(self, events: Bools) -> Bools:
+        """Return for each row of an episode whether the condition must hold there."""
+        rows = np.arange(len(events))
+        if self._requirement.at_end:
+            return rows == len(rows) - 1
         # The row of the last event, -1 before the first one: until then, nothing is required.
         last = np.maximum.accumulate(np.where(events, rows, -1))
-        within = requirement.within or 0
-        if requirement.always:
-            return holds, (last >= 0) & (rows - last >= within)
-        # Each event counts once: where the condition first holds, or where its time is over. An event does not count
-        # if the episode ends before its time is over.
-        met, counted = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
-        for event in np.flatnonzero(events):
-            window = holds[event : event + within + 1]
-            if window.any() or event + within < len(rows):
-                place = event + int(window.argmax()) if window.any() else event + within
-                met[place], counted[place] = window.any(), True
-        return met, counted
+        return (last >= 0) & (rows - last >= (self._requirement.within or 0))

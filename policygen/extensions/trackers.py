@@ -1,4 +1,4 @@
-"""Trackers: a listener that writes score, policy, prompt and cost of every attempt to TensorBoard or W&B.
+"""Trackers: a listener that writes score, policy and cost of every attempt to TensorBoard or W&B.
 
 Both write into the run's folder: `tensorboard --logdir results` shows the first, `wandb sync` sends the second, which
 WANDB_MODE=online sends at once.
@@ -18,11 +18,9 @@ from typing import Any
 
 from policygen.errors import LogbookError, UsageError
 from policygen.files import read_plain, write_atomically
-from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs, costs_of
 from policygen.runs.listeners import Listener, RunView
-from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
@@ -44,7 +42,6 @@ class Tracker(Listener):
             raise UsageError(f'--track {name} needs an extra: pip install "policygen[{name}]"') from None
         self.name, self.option = name, ("--track", name)
         self._last, self._costs = 0, Costs()
-        self._prompts: dict[int, str] = {}
 
     def started(self, run: RunView) -> None:
         """Open the output, and write the settings and the attempts that it lacks."""
@@ -58,9 +55,6 @@ class Tracker(Listener):
             if str(state["known"]).isalnum():
                 written, self._known = int(state["attempts"]), state["known"]
         self._costs = costs_of(run.search.attempts[:written])
-        for exchange in Logbook(run.folder).transcript.exchanges():
-            if exchange.attempt >= written:
-                self.exchanged(exchange)
         values = run.config.model_dump(mode="json", exclude_none=True)
         settings = {name: redacted(value) if isinstance(value, str) else value for name, value in values.items()}
         make = _tensorboard if self.name == "tensorboard" else _wandb
@@ -68,18 +62,11 @@ class Tracker(Listener):
         for attempt in run.search.attempts[written:]:
             self.attempted(attempt)
 
-    def exchanged(self, exchange: Exchange | FailedExchange) -> None:
-        """Keep the prompt until its attempt is scored; repairs do not replace it."""
-        if exchange.request == 0 and exchange.prompt.messages:
-            parts = (f"--- {message.role} ---\n{message.content}" for message in exchange.prompt.messages)
-            self._prompts[exchange.attempt] = "\n".join(parts)
-
     def attempted(self, attempt: Attempt) -> None:
         """Write the attempt, and that it is written."""
         self._last, self._costs = attempt.number, self._costs.plus(attempt.requests)
         texts = {
             "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
-            "prompt": self._prompts.pop(attempt.number, ""),
             "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
         }
         numbers = {

@@ -23,8 +23,7 @@ class Requirement:
     Attributes:
         always: a condition that must hold at every step. With `after` or `within`: at every step that is at least
             `within` steps after an event.
-        at_end: a condition that must hold at the last observation (`finally` in task files). With `after` or `within`:
-            at some step that is at most `within` steps after each event.
+        at_end: a condition that must hold at the last observation (`finally` in task files).
         after: a condition; each step at which it holds is an event. `NAME changes` is one, too. Empty: the only event
             is the start of the episode.
         within: number of steps.
@@ -48,21 +47,14 @@ class Requirement:
     def __str__(self) -> str:
         """Describe it in words: `always error < 0.1, from 20 steps after reference changes on`."""
         words = f"{'always' if self.always else 'finally'} {self.condition}"
-        if self.timed:
-            event = self.after or "the start"
-            steps = f"{self.within or 0} step{'s' * (self.within != 1)}"
-            words += f", from {steps} after {event} on" if self.always else f", within {steps} after {event}"
+        if self.after or self.within is not None:
+            words += f", from {self.within or 0} step{'s' * (self.within != 1)} after {self.after or 'the start'} on"
         return words
 
     @property
     def info_names(self) -> frozenset[str]:
         """The keys of the environment's `info` whose values it reads, as `info_KEY`."""
         return frozenset(_INFO.findall(f"{self.condition} {self.after}"))
-
-    @property
-    def timed(self) -> bool:
-        """Whether the requirement counts steps from events: it has `after` or `within`."""
-        return bool(self.after) or self.within is not None
 
 
 def info_names(requirements: Sequence[Requirement]) -> tuple[str, ...]:
@@ -78,8 +70,10 @@ def parsed(requirement: Requirement, names: Sequence[str], texts: Sequence[str])
         texts: names of observed texts.
 
     Raises:
-        TaskError: one of them cannot be parsed; the message names the requirement.
+        TaskError: one of them cannot be parsed, or a condition at the end is timed; the message names the requirement.
     """
+    if requirement.at_end and (requirement.after or requirement.within is not None):
+        raise TaskError(f"requirement `{requirement.name}`: `after` and `within` are for `always`; leave them out")
     names = [*names, *(f"info_{key}" for key in sorted(requirement.info_names) if f"info_{key}" not in names)]
     event = _CHANGES.sub(r"(\1 != prev(\1, \1))", requirement.after)
     try:

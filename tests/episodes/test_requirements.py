@@ -76,12 +76,8 @@ def test_a_condition_is_violated_first_at_a_step(
 
 def expected(requirement: Requirement, holds: list[bool], events: list[bool]) -> bool:
     """Whether an episode violates a timed requirement, by its definition, row by row."""
-    within, last = requirement.within or 0, len(holds) - 1
-    if requirement.always:
-        since = [max((k for k in range(row + 1) if events[k]), default=None) for row in range(len(holds))]
-        return any(k is not None and row - k >= within and not holds[row] for row, k in enumerate(since))
-    missed = (k for k in range(len(holds)) if events[k] and not any(holds[k : k + within + 1]))
-    return any(k + within <= last for k in missed)
+    since = [max((k for k in range(row + 1) if events[k]), default=None) for row in range(len(holds))]
+    return any(k is not None and row - k >= (requirement.within or 0) and not holds[row] for row, k in enumerate(since))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -93,13 +89,10 @@ def test_time_after_events_counts_as_it_is_defined(seed: int) -> None:
     holds = [abs(rate) < 1 for rate in rates]
     decided = [*torques, torques[-1]]
     events = [False, *(a != b for a, b in itertools.pairwise(decided))]
-    for form in ("always", "at_end"):
-        requirement = Requirement("r", **{form: "abs(rate) < 1"}, after="torque changes", within=within)
-        found = count_of(requirement, episode(rates, torques))
-        assert bool(found.violated) == expected(requirement, holds, events), (form, within)
-        first = replace(requirement, after="")
-        start = [True, *[False] * 11]
-        assert bool(count_of(first, episode(rates, torques)).violated) == expected(first, holds, start)
+    requirement = Requirement("r", always="abs(rate) < 1", after="torque changes", within=within)
+    first, start = replace(requirement, after=""), [True, *[False] * 11]
+    for one, happened in ((requirement, events), (first, start)):
+        assert bool(count_of(one, episode(rates, torques)).violated) == expected(one, holds, happened), within
 
 
 @pytest.mark.parametrize(("violated", "episodes"), [(0, 20), (1, 20), (7, 100), (19, 20), (20, 20)])

@@ -53,6 +53,7 @@ def test_seconds_become_steps(tmp_path: Path, gym_id: str, more: str, steps: int
         ('always = "speed < 1"', "requirement `r`: unknown name `speed`"),
         ('always = "obs0 < 1"\nfinally = "obs0 < 1"', "requirement `r` needs one condition: `always` or `finally`"),
         ("hard = true", "requirement `r` needs one condition"),
+        ('finally = "obs0 < 1"\nwithin = "2 steps"', "requirement `r`: `after` and `within` are for `always`"),
         ('always = "1 > 0"\nwithin = "0.4 s"', "the length of a step is unknown; write `step_seconds"),
         ('always = "obs0 < 1"\nwithin = "soon"', "`within = 'soon'` is not a duration; write `20 steps` or `0.4 s`"),
         ('always = "obs0 < 1"\nafter = "speed changes"', "requirement `r`: "),
