@@ -82,21 +82,6 @@ def test_a_provider_of_ones_own_is_used_and_named(kind: type[Written]) -> None:
     assert result.folder.parent == Path("mine")
 
 
-def test_an_environment_is_made_of_whatever_names_a_task(tmp_path: Path) -> None:
-    file = tmp_path / "short.toml"
-    file.write_text('name = "short"\ngym_id = "CartPole-v1"\nmax_steps = 3\n')
-    for named in ("cartpole", "CartPole-v1", str(file), policygen.load_task("cartpole")):
-        env = policygen.make_env(named)
-        assert env.reset(seed=3)[0].shape == (4,)
-        ends = [env.step(0)[3] for _ in range(3)]
-        assert ends == [False, False, named == str(file)]
-        env.close()
-    with pytest.raises(PolicygenError, match="did you mean cartpole"):
-        policygen.make_env("cartpol")
-    with pytest.raises(UsageError, match="not PosixPath"):
-        policygen.make_env(file)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -258,14 +243,6 @@ def test_such_a_run_goes_on_with_the_environment_again() -> None:
     assert [a.score for a in resumed.attempts] == [a.score for a in whole.attempts]
     more = policygen.resume(folder, env=Well(), iterations=3)
     assert more.summary.iterations == 3
-
-
-def test_what_is_handed_over_is_filmed_where_it_draws(tmp_path: Path) -> None:
-    policy = policygen.parse(STAYING, policygen.run(Well, **QUICK).policy.task, "linear")  # type: ignore[union-attr]
-    assert policygen.film(policy, tmp_path / "a.gif").stat().st_size > 0
-    assert policygen.film(policy, tmp_path / "b.gif", env=lambda render_mode=None: Well(render_mode)).exists()
-    with pytest.raises(PolicygenError, match="pass an environment made with render_mode='rgb_array'"):
-        policygen.film(policy, tmp_path / "c.gif", env=Well())
 
 
 @pytest.mark.parametrize(

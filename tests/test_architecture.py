@@ -219,30 +219,6 @@ def test_every_late_import_has_its_reason_in_a_comment():
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-@functools.cache
-def loaded_with(module: str) -> set[str]:
-    """All modules that a module's top imports, through our own modules also those of others."""
-    found: set[str] = set()
-    waiting = [module]
-    while waiting:
-        for name in early_imports(waiting.pop()):
-            parts = name.split(".")
-            new = {".".join(parts[: end + 1]) for end in range(len(parts))} - found
-            found |= new
-            waiting += ours(new) & MODULES.keys()
-    return found
-
-
-def test_a_late_import_spares_a_module_that_is_not_loaded_anyway():
-    needless = {
-        f"{module}:{node.lineno}"
-        for module in MODULES
-        for node in late_imports(module)
-        if names_of(node) <= loaded_with(module)
-    }
-    assert needless == set(), "import it at the top"
-
-
 @pytest.mark.parametrize("types", [False, True])
 def test_no_modules_import_each_other_in_a_circle(types):
     # A room's own face (`__init__`) may import its modules, which import each other by their whole names.

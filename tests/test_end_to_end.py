@@ -108,19 +108,6 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert lines[9]["reply"]["text"] == BEST_LAKE
 
 
-def test_what_is_cut_off_or_only_reasoned_is_no_policy_and_the_next_prompt_tells_of_it(service: Service) -> None:
-    cut_off, reasoned = Scripted(BEST_LAKE, finish="length"), Scripted("", reasoning=BEST_LAKE)
-    with ChatServer([cut_off, reasoned, ALWAYS_DOWN]) as server:
-        result = run(server, service, iterations=2, repairs=1)
-    failed, lines = attempts_of(result.folder)[1], transcript_of(result.folder)
-    assert failed["problems"]
-    assert failed["score"] is None
-    assert "cut off by its length limit" in lines[1]["messages"][-1]["content"]
-    assert lines[1]["reply"]["reasoning"] == BEST_LAKE
-    assert "- 1: failed (" in lines[2]["messages"][1]["content"]
-    assert result.summary.failed_attempts == 1
-
-
 def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None:
     refused = Scripted(status=401, error=f"Incorrect key {service.key}", code="invalid_api_key")
     script = [ALWAYS_RIGHT, refused, NO_POLICY, ALWAYS_DOWN, BEST_LAKE]
@@ -198,19 +185,6 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
     assert result.summary.llm_calls == limit
     assert result.summary.stopped == f"all {limit} calls (--max-calls) are used"
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
-
-
-@pytest.mark.parametrize("limit", [500, 9000])
-def test_max_tokens_is_never_exceeded_by_a_server_that_counts_fully(limit: int) -> None:
-    # It reports 1.2 times the estimate, and for a reply more than it was allowed would be a fault of its own.
-    spent = 0
-    with ChatServer([Scripted(MALFORMED_LAKE, tokens_in=2100, tokens_out=256)] * 50) as server:
-        result = run(server, iterations=3, max_tokens=limit)
-        spent = sum(2100 + 256 for _ in server.chats)
-        asked = [chat.body.get("max_tokens") or chat.body.get("max_completion_tokens") for chat in server.chats]
-    assert result.summary.tokens_in + result.summary.tokens_out == spent <= limit
-    assert all(256 <= allowed <= limit for allowed in asked)
-    assert result.summary.stopped == f"the next call could exceed {limit:,} tokens (--max-tokens)"
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.03])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from support import BEST_LAKE, Line, reading
+from support import BEST_LAKE, Line
 
-import policygen
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
 
@@ -55,23 +53,3 @@ def test_what_cannot_be_exported_is_one_sentence(tmp_path: Path, best: Path, lin
     said = line("export", best, "--to", "c")
     assert said.code == 2
     assert "there is no kind `oracle`" in said.err
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs pipes")
-def test_every_output_that_is_a_pipe_is_written_into(best: Path, tmp_path: Path, line: Line) -> None:
-    run = policygen.run("frozenlake", iterations=1, final_episodes=2, refine="none").folder
-    commands = {
-        "p.c": ("export", best, "--to", "c"),
-        "p.json": ("simplify", best, "--episodes", 2),
-        "p.png": ("plot", run),
-        "p.svg": ("show", best),
-        "p.html": ("report", run),
-        "p.csv": ("compare", run),
-        "p.md": ("compare", run),
-    }
-    for name, words in commands.items():
-        read = reading(tmp_path / name)
-        said = line(*words, "-o", name)
-        assert said.code == 0, said.err
-        assert (tmp_path / name).is_fifo(), name
-        assert len(read.get(timeout=60)) > 100

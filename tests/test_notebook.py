@@ -123,50 +123,38 @@ def test_notebooks_are_kept_with_what_they_show(path: Path) -> None:
     assert not re.search(rf"{tempfile.gettempdir()}/|{Path.home()}/", text)  # of whoever executed it
 
 
-def test_the_guide_on_tuning(executed: Executed) -> None:
-    notebook = executed("tuning")
-    assert texts(notebook, "own").count("cma over 3 constants") == 2
-    assert "fixed(0.05)*spin" in texts(notebook, "fixed")
-    assert texts(notebook, "fixed").count("a constant in ") == 2
-    assert "policy-iteration over 16 entries, no episodes" in texts(notebook, "tables")
-    assert texts(notebook, "ablate").count("- angle [rad]") == 1
-    assert pictures(notebook) == 1
+# What cells of guides show, as regular expressions, and how many pictures there are.
+GUIDES: dict[str, tuple[int, dict[str, str]]] = {
+    "tuning": (1, {"own": "(?s)cma over 3 constants.*cma over 3 constants", "ablate": r"- angle \[rad\]"}),
+    "templates": (
+        1,
+        {
+            "own": "(?s)not shipped: templates/short.j2.*spin has 6 bins, from below -0.6 to 0.6 and above",
+            "mistakes": r"\AError: templates/wrong.j2, line 2: ",
+            "budget": "(?m)^Error: the prompt has about ",
+            "linear": r"(?m)^0( -?[\d.]+){4} (left|right) 1$",
+        },
+    ),
+    "speed": (1, {"same": r"(?s)to the last bit: True.*to the last bit: True", "exact": r"\A0\.7402 \(exact\)"}),
+    "on_call": (
+        1,
+        {
+            "compare": "KeyInBox: reached; learned opens 25 of 25 doors",
+            "own": r"(?s)'since': 4} learned: ask   mine: ask.*\nKeyInBox +mine\.json +1\.00 ",
+        },
+    ),
+    "at_the_wheel": (0, {"drive": "driven: 41 ", "table": r"-> take_crown\nreturn 41\.0\n\Z"}),
+    "adviser": (0, {"learn": r"good: 0\.6522 \(exact\) as advised, 0\.7402 \(exact\) learnt"}),
+}
 
 
-def test_the_guide_on_templates(executed: Executed) -> None:
-    notebook = executed("templates")
-    assert "Attempts so far" in texts(notebook, "preview")
-    assert "template short; not shipped: templates/short.j2" in texts(notebook, "own")
-    assert "spin has 6 bins, from below -0.6 to 0.6 and above" in texts(notebook, "own")
-    assert texts(notebook, "mistakes").startswith("Error: templates/wrong.j2, line 2: ")
-    assert "| step | angle | spin | action |" in texts(notebook, "filters")
-    *rendered, refused = texts(notebook, "budget").splitlines()[:3]
-    tokens = [int(re.search(r"about ([\d,]+) tokens", line)[1].replace(",", "")) for line in rendered]  # type: ignore[index]
-    assert 2_700 >= tokens[0] > 2_300 >= tokens[1]
-    assert refused.startswith("Error: the prompt has about ")
-    assert re.search(r"^0( -?[\d.]+){4} (left|right) 1$", texts(notebook, "linear"), re.MULTILINE)
-    assert pictures(notebook) == 1
-
-
-def test_the_guide_on_speed(executed: Executed) -> None:
-    notebook = executed("speed")
-    assert [line.split()[:2] for line in texts(notebook, "engines").splitlines() if line] == [
-        ["frozenlake", "exact"],
-        ["cartpole", "vector"],
-        ["mountaincar", "vector"],
-    ]
-    assert texts(notebook, "same").count("the same returns, to the last bit: True") == 2
-    assert texts(notebook, "exact").startswith("0.7402 (exact)")
-    assert pictures(notebook) == 1
-
-
-def test_the_guide_on_models_on_call(executed: Executed) -> None:
-    notebook = executed("on_call")
-    assert pictures(notebook) == 1
-    assert "KeyInBox: reached; learned opens 25 of 25 doors" in texts(notebook, "compare")
-    assert "Plan: go to box, open box" in texts(notebook, "asked")
-    assert "'ended': 1, 'since': 4} learned: ask   mine: ask" in texts(notebook, "own")
-    assert re.search(r"^KeyInBox +mine.json +1.00 ", texts(notebook, "own"), re.MULTILINE)
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_shows_what_it_tells(name: str, executed: Executed) -> None:
+    notebook = executed(name)
+    count, shown = GUIDES[name]
+    for cell, pattern in shown.items():
+        assert re.search(pattern, texts(notebook, cell)), cell
+    assert pictures(notebook) == count
 
 
 def test_the_guide_on_rewards(executed: Executed) -> None:
@@ -236,22 +224,6 @@ def test_with_runs_it_reads_them_finished_or_not(executed: Executed, tmp_path: P
     assert "bins position: -0.8, 0.8" in texts(notebook, "map")
     assert texts(notebook, "act").splitlines()[0].split() == [*task.observation_names, "action"]
     assert pictures(notebook) == 3
-
-
-def test_the_guide_to_the_wheel(executed: Executed) -> None:
-    notebook = executed("at_the_wheel")
-    assert "Carried: nothing. Score: 0 of 50." in texts(notebook, "text")
-    assert texts(notebook, "guide").startswith("41 ")
-    assert "driven: 41 " in texts(notebook, "drive")
-    assert 'Now:\ntext:\n"""\nYou are in the hall.' in texts(notebook, "asked")
-    assert texts(notebook, "table").endswith("-> take_crown\nreturn 41.0\n")
-
-
-def test_the_guide_to_advice(executed: Executed) -> None:
-    notebook = executed("adviser")
-    assert "good: 0.6522 (exact) as advised, 0.7402 (exact) learnt" in texts(notebook, "learn")
-    assert "bad: 0.0000 (exact) as advised, 0." in texts(notebook, "bad")
-    assert texts(notebook, "others").endswith("exact: 0.0000 (exact) as advised, 0.7402 (exact) learnt\n")
 
 
 def test_the_guide_to_a_motor(executed: Executed) -> None:

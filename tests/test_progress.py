@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -127,10 +126,7 @@ class Terminal:
         return done.stdout
 
     def start(self, *arguments: object) -> None:
-        self.start_command(*command(*arguments))
-
-    def start_command(self, *words: str) -> None:
-        line = f"trap : INT; {shlex.join(words)}; echo ended with $?; cat"
+        line = f"trap : INT; {shlex.join(command(*arguments))}; echo ended with $?; cat"
         self.tmux("new-session", "-d", "-x", "110", "-y", "30", "-c", str(self.cwd), f"sh -c {shlex.quote(line)}")
 
     @property
@@ -176,30 +172,6 @@ def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp
     assert "time " not in after
     assert re.search(r"^best +attempt 3: ", screen, re.MULTILINE)
     assert summary_of(the_run(tmp_path / "results"))["llm_calls"] == 4
-
-
-PRINTING = """
-import itertools, time
-from policygen.progress import Panel
-
-heights = itertools.cycle((1, 3))
-panel = Panel(lambda: "\\n".join(["top", *["below"] * next(heights)]), per_second=500)
-panel.start(refresh=True)
-for number in range(300):
-    panel.print(f"line {number}")
-    time.sleep(0.001)
-panel.stop()
-"""
-
-
-def test_lines_printed_while_a_panel_is_drawn_leave_no_part_of_an_old_panel(terminal: Terminal, tmp_path: Path) -> None:
-    (tmp_path / "printing.py").write_text(PRINTING)
-    terminal.start_command(sys.executable, "printing.py")
-    assert eventually(lambda: "ended with 0" in terminal.screen)
-    seen = terminal.tmux("capture-pane", "-p", "-S", "-").split("ended with")[0].split()
-    assert seen.count("top") == 1
-    assert seen.count("line") == 300
-    assert seen.count("below") in (1, 3)
 
 
 def test_a_terminal_tells_of_tuning_and_retries_and_ctrl_c_gives_the_way_to_go_on(

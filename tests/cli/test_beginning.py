@@ -69,13 +69,6 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     assert "names the module `rooms`, which would run its code; if you know the file, add --trust" in refused.stderr
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    (tmp_path / "rooms.py").write_text(ROOM)
-    said = in_a_process("new", "rooms:Room", cwd=tmp_path)
-    assert "missing 1 required positional argument: 'outside'" in said.stderr
-    assert "--kwarg NAME=VALUE" in said.stderr
-
-
 def test_a_task_file_in_a_folder_that_cannot_be_created_is_a_sentence(line: Line) -> None:
     Path("taken").touch()
     said = line("new", "CartPole-v1", "-o", "taken/cartpole.toml")
@@ -121,11 +114,6 @@ def faulty_rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("faulty_rooms")
     for name in {"Drafty", "Outside", "NoReward", "Hanging"} & gym.registry.keys():
         gym.registry.pop(name)
-
-
-def test_a_setting_that_is_a_table_is_written_as_a_table(line: Line) -> None:
-    assert line("new", "CartPole-v1", "--set", 'extra_body={"safe": true}', "-o", "room.toml").code == 0
-    assert "[run.extra_body]\nsafe = true" in Path("room.toml").read_text()
 
 
 @pytest.mark.usefixtures("faulty_rooms")

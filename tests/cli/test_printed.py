@@ -91,15 +91,6 @@ def test_every_command_that_is_printed_can_be_pasted(own: bool, typed: Line) -> 
         assert [words[0] for words in done[2:]] == ["show", "resume", "compare"]
 
 
-def test_examples_of_commands_can_be_pasted(typed: Line) -> None:
-    said = [typed(*words) for words in (("tasks",), ("doctor",), ("templates",))]
-    found = [words for one in said for words in printed(one.out + one.err)]
-    assert [words[0] for words in found] == ["run", "doctor", "templates"]
-    for words in found[1:]:  # the first is a whole run
-        done = typed(*words)
-        assert done.code == 0 or "OPENAI_API_KEY" in done.err, (words, done)
-
-
 def test_what_only_a_program_can_repeat_has_no_command(line: Line) -> None:
     made = policygen.run("frozenlake", llm=Written([ALWAYS_DOWN]), iterations=1, episodes=2)
     assert line("report", made.folder).code == 0

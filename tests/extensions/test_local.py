@@ -52,12 +52,6 @@ def test_sampling_leaves_the_programs_own_random_stream_alone(model: Path) -> No
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_at_temperature_0_the_seed_makes_no_difference(model: Path) -> None:
-    provider = connect(f"local:{model}", LLMOptions(temperature=0))
-    texts = {provider.complete(Prompt(PROMPT.messages, seed=seed), 12).text for seed in range(3)}
-    assert len(texts) == 1
-
-
 def test_a_reply_ends_at_the_context_and_a_longer_prompt_is_refused(model: Path) -> None:
     provider = connect(f"local:{model}", LLMOptions())
     words = Prompt((Message("user", "spin " * 60),), seed=0)

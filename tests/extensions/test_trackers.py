@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with, the_run
+from support import ALWAYS_DOWN, BEST_LAKE, NO_POLICY, Line, Written, files_with
 
 import policygen
 from policygen.errors import UsageError
@@ -144,15 +143,6 @@ def test_a_tracker_that_is_not_installed_is_a_sentence_before_the_run(monkeypatc
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match=r'--track wandb needs an extra: pip install "policygen\[wandb\]"'):
         trackers(["wandb"])
-
-
-def test_a_run_that_is_broken_off_says_how_to_go_on_with_its_tracker(
-    line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    done = line("run", "frozenlake", "--llm", "manual", "--episodes", 4, "--track", "tensorboard")
-    assert done.code == 1
-    assert done.err.endswith(f"continue with: policygen resume {the_run(Path('results'))} --track tensorboard\n")
 
 
 def test_the_runs_of_a_sweep_are_tracked(line: Line) -> None:

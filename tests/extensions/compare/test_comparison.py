@@ -294,15 +294,8 @@ def test_a_price_that_is_unknown_is_not_zero(line: Line) -> None:
         comparison_figure(comparison, x="usd")
 
 
-def test_an_unfit_run_of_another_program_is_one_sentence_and_published_names_stay_apart(line: Line) -> None:
+def test_published_names_stay_apart_from_those_of_runs() -> None:
     folder = policygen.run("cartpole", iterations=1, seed=100, **SMALL).folder
     Path("ppo.csv").write_text("episodes,return\n1,2\n")
-    for label, words in (
-        ("PPO:nosuch", "no run has the task 'nosuch' of ppo.csv: write PPO:TASK=ppo.csv, with TASK one of cartpole"),
-        ("builtin (no language model):cartpole", "'builtin (no language model)'; write another label"),
-    ):
-        done = line("compare", folder, f"{label}=ppo.csv")
-        (said,) = sentences(done.err)
-        assert (done.code, words in said) == (2, True), said
     table = Comparison(read_scores([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")).table
     assert {"PPO", "PPO (published)"} <= set(table["contender"])

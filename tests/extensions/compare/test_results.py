@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -86,23 +85,3 @@ def test_what_cannot_be_read_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         read_other_program(written(text))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs pipes and devices")
-def test_only_plain_files_are_read_and_only_so_much_of_them() -> None:
-    Path("empty").mkdir()
-    os.mkfifo("pipe")
-    Path("zero").symlink_to("/dev/zero")
-    with Path("large.csv").open("wb") as file:
-        file.truncate(2**40)
-    no_file = "is a link, a pipe or a device, not a plain file"
-    for name, words in {
-        **dict.fromkeys(("pipe", "zero", "/dev/zero"), no_file),
-        "large.csv": "it has 1,099,511,627,776 bytes; the most is",
-        "nowhere.csv": r"cannot read nowhere\.csv: No such file",
-        "empty": r"not a run, a sweep or a folder with a monitor\.csv",
-    }.items():
-        with pytest.raises(UsageError, match=words):
-            read_other_program(Path(name))
-    Path("link.csv").symlink_to(written("calls,return\n5,1\n", "good.csv"))
-    assert read_other_program(Path("link.csv")).score == 1.0

@@ -64,16 +64,6 @@ def test_what_tuning_gained_is_drawn_from_the_score_as_proposed(tmp_path: Path) 
     assert not [label for label in labels if label.startswith(("before tuning", "failed"))]
 
 
-def test_failed_attempts_are_marked_at_the_bottom(tmp_path: Path) -> None:
-    axes = drawn(a_run(tmp_path, [FAILED, 0.0, FAILED]))
-    x, y, line = line_called(axes, "failed attempt (2)")
-    assert x == [1, 3]
-    heights = line.get_transform().transform(np.column_stack([x, y]))[:, 1]
-    lowest_score = axes.transData.transform((0, 0.0))[1]
-    assert (heights < lowest_score - line.get_markersize()).all()  # the marks do not touch
-    assert (heights > axes.transAxes.transform((0, 0))[1]).all()
-
-
 def test_lines_to_compare_with_are_those_that_task_and_warm_up_give(tmp_path: Path) -> None:
     axes = drawn(a_run(tmp_path, [0.1], random=0.0125))
     heights = {label: set(line_called(axes, label)[1]) for label in ("random actions", "solved", "known optimum")}
@@ -189,22 +179,6 @@ def recorded(run: Path, **changes: Any) -> Path:
 
 
 NO_MODEL = {"tokens_in": 0, "tokens_out": 0, "calls": 0}
-
-
-def test_final_scores_stand_beyond_the_last_attempt_and_say_whose_seeds(tmp_path: Path) -> None:
-    finals = [FinalScore(0.5, 0.1, (0.4, 0.6), 100), FinalScore(0.7, 0.1, (0.6, 0.8), 100)]
-    folders = [a_run(tmp_path, [0.6], seed=i, final=final) for i, final in enumerate(finals)]
-    folders.append(a_run(tmp_path, [0.9], llm="manual", final=FinalScore(0.8, 0.1, (0.7, 0.9), 100)))
-    axes = drawn(*folders)
-    several, single = legend_of(axes)[-2:]
-    assert several.startswith("final score on fresh seeds: 0.6 [")
-    assert several.endswith("], mean of 2 runs")
-    assert single == "final score on fresh seeds: 0.8 [0.7, 0.9]"
-    marks = [container.lines[0] for container in axes.containers]
-    assert [list(mark.get_ydata()) for mark in marks] == [[pytest.approx(0.6)], [pytest.approx(0.8)]]
-    assert all(1 < mark.get_xdata()[0] < axes.get_xlim()[1] for mark in marks)
-    assert axes.get_ylabel() == "mean return per episode, best so far"
-    assert axes.get_figure().get_supxlabel().startswith("Curves are scores on each run's own search seeds")
 
 
 LONG = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "shape": True}

@@ -16,7 +16,6 @@ from policygen.extensions.sweeps import conduct
 from policygen.extensions.sweeps.plan import cell_folders
 from policygen.llm import LLMOptions
 from policygen.llm.prices import cost
-from policygen.prompts.catalogue import copy_template
 from policygen.runs.config import effective_config
 from policygen.runs.lock import RunLock
 
@@ -101,20 +100,6 @@ def test_each_model_is_asked_at_its_own_address_and_only_there_gets_its_key(
     folder = next(SWEPT.glob("frozenlake-openai-*"))
     assert summary_of(folder)["llm"] == strong.replace("me:pa55", "***")
     assert summary_of(folder)["usd"] is None  # the dollars are OpenAI's own
-
-
-def test_options_are_settings_of_every_run_and_templates_that_nobody_reads_are_warned_of(line: Line) -> None:
-    for name in ("calm", "terse"):
-        copy_template("improve_table", name)
-    words = ("--template", "calm", "--template", "terse", "--seeds", 1, "--iterations", 1, "--max-episodes", 300)
-    done = line("sweep", "quick:frozenlake", *words, "--episodes", 4, "--out", "swept")
-    assert done.code == 0, done.err
-    assert "the models of this sweep read no prompt" in done.err
-    config = (SWEPT / "frozenlake-builtin-calm-s0" / "config.toml").read_text()
-    assert all(text in config for text in ("iterations = 1\n", "max_episodes = 300\n", "episodes = 4\n", '"calm"'))
-    assert summary_of(SWEPT / "frozenlake-builtin-calm-s0")["final"]["exact"]
-    refused = line("resume", "swept")
-    assert sentences(refused.err) == ["Error: swept is a sweep: repeat the command that began it"]
 
 
 def test_a_dry_run_says_what_a_sweep_takes_and_begins_nothing(line: Line) -> None:

@@ -14,10 +14,7 @@ from attacks import amount
 from support import Line, environment, sentences, start_process
 from sweeping import SWEPT, assert_as_alone, stated, swept
 
-from policygen.errors import UsageError
 from policygen.extensions.sweeps import executor
-from policygen.extensions.sweeps.executor import check_execution
-from policygen.extensions.sweeps.worker import Execution
 
 pytestmark = pytest.mark.usefixtures("workplace")
 WORDS = tuple(word for text in stated() for word in ("--set", text))
@@ -92,16 +89,6 @@ def test_a_cluster_plays_the_runs_that_would_be_played_here(
     assert done.code == 0, done.err
     assert "2 of 2 runs are finished" in done.out
     assert_as_alone("nim", 4)
-
-
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for backend, package in (("ray", "ray"), ("dask", "distributed"), ("slurm", "submitit")):
-        monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(UsageError, match=rf'--backend {backend} needs .* install "policygen\[{backend}\]"'):
-            check_execution(Execution(backend=backend))
-    for option in ("time:4", "comment=two\nlines", "Mem=4"):
-        with pytest.raises(UsageError, match=f"--slurm {option}: write NAME=VALUE with a long option name of sbatch"):
-            check_execution(Execution(backend="slurm", slurm=(option,)))
 
 
 # --- Slurm -----------------------------------------------------------------------------------------------------------

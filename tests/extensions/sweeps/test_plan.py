@@ -52,14 +52,6 @@ def test_a_task_of_a_suite_is_run_under_its_protocol() -> None:
     assert make_plan(["module:My-v0"]).cells[0].task == "module:My-v0"
 
 
-def test_keys_name_folders_and_differ_wherever_cells_do() -> None:
-    llms = ["compatible:a/b", "compatible:a-b", "compatible:a_b", "compatible:a:b", "replay:../x", "replay:x"]
-    cells = make_plan(["mod:My-v0", "My-v0"], llms, ["t.j2", "a/t.j2"]).cells
-    keys = [cell.key for cell in cells]
-    assert len(set(keys)) == len(cells) == 24
-    assert all(Path(key).name == key and not key.startswith(".") for key in keys)
-
-
 def test_a_manifest_comes_back_as_it_was_written_and_only_grows() -> None:
     asked = make_plan(["props15"], settings=("refine=auto",))
     assert not is_sweep(Path())
