@@ -1,4 +1,7 @@
-"""Executors: killed sweeps and lost processes lose nothing; Ray, Dask and submitit with the real packages."""
+"""Executors: killed sweeps and lost processes lose nothing; Ray, Dask and submitit with the real packages.
+
+It tests `extensions.sweeps.worker`.
+"""
 
 from __future__ import annotations
 
