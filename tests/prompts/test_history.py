@@ -18,7 +18,7 @@ from policygen.errors import TemplateError
 from policygen.policies.parse import parse
 from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, shortened
 from policygen.prompts.render import render_prompt, template_variables
-from policygen.runs.attempt import Attempt, Tuned, saved
+from policygen.runs.attempt import Attempt, saved
 from policygen.runs.config import effective_config
 from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS
@@ -179,20 +179,6 @@ def test_a_policy_too_long_for_any_prompt_does_not_end_the_run(kind: str) -> Non
     assert "## Your turn" in request
     with pytest.raises(TemplateError, match="at its shortest"):
         render_prompt(context, config.model_copy(update={"prompt_tokens": 700}))
-
-
-def test_constants_that_tuning_moved_to_an_end_of_their_range_are_named() -> None:
-    reply = (
-        "let lead = angle + tune(0.29, 0, 0.3)*spin\nleft = 0\nright = tune(5, 0, 10)*lead + tune(-2, -2, 2)*position"
-    )
-    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
-    assert "to an end of its range" not in texts(render_prompt(context, config))[1]  # the model itself put them there
-    random, first = context.attempts
-    tuned = dataclasses.replace(first, tuned=Tuned("cma", first.saved, first.score))
-    context = dataclasses.replace(context, attempts=(random, tuned), best=tuned)
-    _, request = texts(render_prompt(context, config))
-    said = "Tuned to an end of its range, or nearly: let lead 0.29 (of 0 to 0.3); right -2 (of -2 to 2). Where"
-    assert said.replace("let lead", "lead") in request
 
 
 def test_changes_are_told_in_whole_lines_those_that_decide_first() -> None:

@@ -131,19 +131,6 @@ def test_without_episodes_a_prompt_shows_only_policies_and_scores(
     assert "## Worst" not in texts(render_prompt(first[0], first[1].model_copy(update={"episodes_shown": False})))[1]
 
 
-def test_the_worst_episodes_are_the_worst_of_the_best_policy(later: tuple[Context, RunConfig]) -> None:
-    context, config = later
-    variables = template_variables(context, config)
-    played = [e.trajectory for e in context.buffer.of_attempt(context.best.number)]
-    own = sorted(value for value, _ in {(t.episode_return, t.length) for t in played})  # no two alike
-    top = {id(e) for e in context.buffer.best(2)}
-    if not any(id(e) in top for e in context.buffer.of_attempt(context.best.number)):
-        assert [view.episode_return for view in variables["worst_episodes"]] == own[: Show().worst]
-    returns = [view.episode_return for view in variables["best_episodes"]]
-    ends = {(e.trajectory.episode_return, e.trajectory.length) for e in context.buffer.best(16)}
-    assert returns == sorted((value for value, _ in ends), reverse=True)[:2]
-
-
 @pytest.mark.parametrize(
     ("name", "kind", "reply"),
     [("frozenlake", "table", ALWAYS_DOWN), ("cartpole", "linear", fenced("left = 0", "right = 1"))],

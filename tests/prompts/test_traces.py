@@ -78,20 +78,6 @@ def test_a_table_sees_the_cell_of_every_step_and_words_for_every_action() -> Non
         assert (signal.low, signal.high) == (min(values), max(values))
 
 
-def test_continuous_actions_are_columns_and_a_swing_has_its_period() -> None:
-    context, config = searched("pendulum", "linear", iterations=3)
-    view = template_variables(context, config)["best_episodes"][0]
-    trajectory = context.buffer.best(1)[0].trajectory
-    (torque,) = view.outputs
-    assert view.columns[torque] == pytest.approx(trajectory.actions[:, 0].tolist())
-    assert {len(values) for values in view.columns.values()} == {trajectory.length}
-    signal = next(s for s in view.signals if s.name == torque)
-    limit = context.task.actuators[0].high
-    assert signal.saturated == pytest.approx(np.mean(np.abs(trajectory.actions) >= limit))
-    if view.reference:
-        assert next(s for s in view.signals if s.name == view.reference).period is not None
-
-
 def test_a_fall_has_a_first_anomaly_after_what_was_usual() -> None:
     reply = fenced("left = 0", "right = spin")
     context, config = searched("cartpole", "linear", Written([reply]), iterations=1)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from searched import POLE, searched
 from support import Written, attempts_of, discovered, fenced, transcript_of
@@ -22,8 +21,6 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
-from policygen.proposers.builtin_linear import rate_of
-from policygen.search.refine.tunable import Tunable
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -78,12 +75,6 @@ def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -
         assert parsed.problems == ()
         assert parsed.coverage == 1.0
         assert attempt.policy.kind == kind
-
-
-def test_it_starts_without_any_episode() -> None:
-    for kind in ("table", "linear"):
-        result = policygen.run("cartpole", policy=kind, iterations=1, warmup_episodes=0, final_episodes=4)
-        assert result.summary.failed_attempts == 0
 
 
 def test_it_never_says_that_it_is_a_language_model(crossed: policygen.RunResult) -> None:
@@ -159,16 +150,6 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
     part = policygen.run("mountaincar", jobs=1, iterations=exchanged[0].number - 1, **stalling)
     gone_on = policygen.resume(part.folder, iterations=9)
     assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
-
-
-def test_tuning_moves_the_rate_of_the_clock_by_its_own_size() -> None:
-    result = policygen.run(POLE, memory=True, **{**SHORT, "iterations": 1})
-    tunable = Tunable(result.policy, floor=2.5)
-    features = [place for place in tunable.places if place.startswith("let ")]
-    assert features == ["let clock"]
-    rate = rate_of(result.policy)
-    moved = tunable.at(np.full(tunable.size, 0.1))
-    assert rate_of(moved) == pytest.approx(1.1 * rate, rel=1e-3)
 
 
 def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:

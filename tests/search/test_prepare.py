@@ -78,10 +78,6 @@ def test_a_number_that_is_stated_wins() -> None:
     assert chosen("blackjack") == (200, 2_000)  # its task file says so
 
 
-def test_runs_of_one_task_have_one_number_whatever_their_seed_and_machine() -> None:
-    assert {chosen("Blackjack-v1", seed=seed, jobs=jobs) for seed in (0, 1, 2) for jobs in (1, 2)} == {(400, 2_000)}
-
-
 def test_a_budget_of_episodes_is_not_eaten_by_scores() -> None:
     assert chosen("Blackjack-v1", max_episodes=8_000) == (95, 2_000)
     assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate") == (23, 2_000)

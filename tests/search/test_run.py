@@ -14,7 +14,6 @@ import policygen
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import grouped, read_member
 from policygen.files import find_resource
-from policygen.runs.logbook import Logbook
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -36,14 +35,6 @@ def written(seed: int) -> Path:
 
 def labels(*folders: Path) -> list[str]:
     return [group.label for group in grouped([read_member(folder) for folder in folders])]
-
-
-def test_a_run_records_the_texts_of_its_templates_and_what_they_include() -> None:
-    folder = policygen.run("frozenlake", **QUICK).folder
-    texts = Logbook(folder).templates()
-    assert {"system", "improve_table", "repair", "_language_table", "_best"} <= texts.keys()
-    assert "_language_linear" not in texts
-    assert texts["system"] == find_resource("templates", "system", ".j2").read_text()
 
 
 def test_runs_with_an_edited_template_are_not_averaged_with_those_before() -> None:

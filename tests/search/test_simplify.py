@@ -10,7 +10,7 @@ import pytest
 from exporting import written
 from generators import tables as random_tables
 from hypothesis import given, settings
-from support import ARM, Line
+from support import ARM
 
 import policygen
 from policygen.episodes.exact import finite_mdp
@@ -142,15 +142,3 @@ def test_numbers_are_rounded_where_the_policy_stays_one() -> None:
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
-
-
-def test_the_command_prints_sizes_scores_and_the_policy_and_saves_it(tmp_path: Path, line: Line) -> None:
-    (tmp_path / "p.txt").write_text("left = -3.001*angle\nright = angle + 0.25*spin + 0.04*position + 0.08*velocity")
-    said = line("simplify", "p.txt", "--task", "cartpole", "--episodes", 20, "--seed", 5, "-o", "small.json")
-    assert said.code == 0, said.err
-    assert "11 numbers and names before, " in said.out
-    assert "on 40 paired episodes that the simplification never used" in said.out
-    assert said.out.count("\nscore ") == 2
-    found = Policy.load(tmp_path / "small.json")
-    assert found.to_text() in said.out
-    assert f"  {found.size} numbers and names\n" in said.err

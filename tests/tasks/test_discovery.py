@@ -185,24 +185,6 @@ def test_numbers_and_choices_are_called_as_the_documentation_calls_them(gym_id, 
     assert all(observation.about for observation in task.observations)
 
 
-@pytest.mark.parametrize(
-    ("gym_id", "words"),
-    [
-        ("MountainCar-v0", ["-1 for each timestep", "greater than or equal to 0.5"]),
-        ("Acrobot-v1", ["reward of -1", "-cos(theta1) - cos(theta2 + theta1) > 1.0"]),
-        ("Walker2d-v5", ["ctrl_cost_weight = 0.001", "healthy_z_range = (0.8, 2)"]),
-        ("Taxi-v4", ["    |R: | : :G|\n    | : | : : |"]),  # a map keeps its spaces
-    ],
-)
-@pytest.mark.usefixtures("quickly_discovered")
-def test_prose_is_short_and_plain_and_tells_the_reward_and_the_ending(gym_id, words):
-    about = quick(gym_id).about
-    assert all(word in about for word in words)
-    marks = ("http", "$", "\\mathcal", "<a", "{figure}", "import gymnasium", "Version")
-    assert not any(mark in about for mark in marks)
-    assert len(about) <= 4_000
-
-
 def test_an_encoded_state_is_said_to_be_decoded():
     taxi = discovered("Taxi-v4")
     assert "taxi_col = mod(floor(state/20), 5); passenger_location = mod(floor(state/4), 5)" in taxi.facts[0]
