@@ -171,7 +171,7 @@ def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episo
     with the same unit share a panel, so that a step response shows the set point beside the controlled value. If a
     requirement is violated, the episode furthest from meeting it is drawn, too.
     """
-    from policygen.extensions.plots import curves, groups
+    from policygen.extensions.plots import curves
     from policygen.extensions.sweeps.plan import is_sweep
 
     stated = [name for name, value in which.items() if value not in (None, False)]
@@ -186,10 +186,7 @@ def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episo
     folders = [path for path in sources if (path / "config.toml").is_file() or is_sweep(path)]
     for other in [path for path in sources if path not in folders] if folders else ():
         say(f"Warning: {other} is not a run folder and is left out", err=True)
-    runs = tuple(folders) or sources
-    for folder in groups.repeated_runs(runs):
-        say(f"Warning: {folder} repeats the settings and seed of another run; it is not a new sample", err=True)
-    say(curves.plot_runs(runs, output or Path("learning_curves.png"), x=x or "attempt"))
+    say(curves.plot_runs(folders or sources, output or Path("learning_curves.png"), x=x or "attempt"))
 
 
 def _plot_episodes(

@@ -150,10 +150,10 @@ def resume(run_folder: Path, **options: Any) -> None:
             raise UsageError(f"{run_folder} is a sweep: repeat the command that began it")
     changes = opt.stated(options)
     if not changes and opt.installed("plots"):
-        from policygen.extensions.plots.curves import make_missing
+        from policygen.extensions.plots.curves import draw_missing
 
-        if made := make_missing(run_folder):
-            say(f"the run was finished except for {', '.join(made)}, which now exist")
+        if draw_missing(run_folder):
+            say("the run was finished except for its learning curve, which is drawn now")
             return
     listeners, cache = opt.listeners(options["track"], options["report"]), options["cache"]
     answers = Cache(cache) if cache is not None else None

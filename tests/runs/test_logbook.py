@@ -21,7 +21,7 @@ from support import (
 
 import policygen
 from policygen.errors import LogbookError
-from policygen.extensions.plots.curves import make_missing
+from policygen.extensions.plots.curves import draw_missing
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig
@@ -240,13 +240,11 @@ def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch:
     assert list(Path("out").iterdir()) == []
 
 
-def test_a_finished_run_gets_the_files_it_lacks(folder: Path) -> None:
-    names = ["best.json", "learning_curve.csv", "learning_curve.png"]
-    for name in names:
-        (folder / name).unlink(missing_ok=True)
-    assert make_missing(folder) == names
-    assert all((folder / name).is_file() for name in names)
-    assert make_missing(folder) == []
+def test_a_finished_run_gets_the_curve_it_lacks(folder: Path) -> None:
+    (folder / "learning_curve.png").unlink(missing_ok=True)
+    assert draw_missing(folder)
+    assert (folder / "learning_curve.png").is_file()
+    assert not draw_missing(folder)
 
 
 def test_of_a_long_transcript_few_messages_are_kept_and_all_are_found(tmp_path: Path) -> None:

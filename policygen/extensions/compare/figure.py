@@ -34,7 +34,7 @@ def comparison_figure(comparison: Comparison, *, x: str = "episodes") -> Figure:
     """Draw a comparison as wide as two columns of a paper, over one of `X_AXES`; return the figure.
 
     Each task has a panel. Its curves are means of the best score so far, on each run's own search seeds, with a 95%
-    bootstrap band; they are dashed after all runs have ended. Marks at the right are means of the final scores on fresh
+    bootstrap band; they end where all runs have ended. Marks at the right are means of the final scores on fresh
     seeds, with a 95% interval. Horizontal lines are published scores; the best is black.
 
     Raises PathError if no run counts `x`, or one does not know its seconds or its cost.
@@ -78,8 +78,8 @@ def _draw_task(axes: Axes, comparison: Comparison, looks: Looks, task: str, x: s
     for i, name in enumerate(drawn):
         own = looks[name]
         curves = [(run.curve[x], run.curve["level"]) for run in comparison.of(task, name) if len(run.curve.get(x, ()))]
-        if curves:
-            band = draw_mean(axes, curves, end, mean=np.mean, **own | {"marker": ""})
+        band = draw_mean(axes, curves, **own | {"marker": ""})
+        if band is not None:
             seen += band.centre[band.x >= 0.1 * band.x[-1]].tolist()  # the beginning may lie far below
         scores = comparison.scores(task, name)
         mean, interval = float(scores.mean()), interval_over_seeds(scores)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
@@ -15,10 +15,9 @@ import numpy as np
 
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs
-from policygen.extensions.plots.statistics import Band, average, centre_name, with_interval
+from policygen.extensions.plots.statistics import Band, average, with_interval
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
 from policygen.files import remove_parts, write_atomically
-from policygen.runs.attempt import best_of
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -37,11 +36,7 @@ X_AXES = {
     "usd": "cost [USD]",
 }
 Looks = dict[str, dict[str, Any]]  # by group or contender: colour, line style and marker, the same in all panels
-_DASHED = (0, (4, 3))  # the continuation of a run or a mean that ended early
-
-# A thin dotted line that ends in a ring marks an unfinished run.
-_UNFINISHED: dict[str, Any] = {"linestyle": (0, (1, 1)), "linewidth": 1.1, "zorder": 4}
-_UNFINISHED |= {"marker": "o", "markerfacecolor": "white"}
+CURVE = "learning_curve.png"  # in the folder of a run
 CHARACTERS_PER_INCH = 11  # of a title
 WIDE_LABEL = 50  # characters; a longer label gives the legend a single column
 LONGEST_LABEL = 85  # characters; a longer label is wrapped
@@ -52,7 +47,7 @@ def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x
 
     One run has the score of each attempt, the best so far, and the final score with its 95% interval. Many runs have a
     panel for each task. A panel shows the mean of the best so far of each group (runs that differ in the seed only),
-    with a 95% bootstrap band; from four runs on, this is the interquartile mean. An unfinished run is a thin line.
+    with a 95% bootstrap band. An unfinished run is a thin dotted line and enters no mean.
 
     Args:
         folders: run folders, or a single one.
@@ -87,40 +82,29 @@ def draw_within(folder: Path) -> None:
     Raises:
         LogbookError: it is not a run, is damaged or has no attempts yet, or the picture cannot be written.
     """
-    save(runs_figure([folder]), folder / "learning_curve.png", write_atomically)
+    save(runs_figure([folder]), folder / CURVE, write_atomically)
 
 
-def make_missing(folder: Path) -> list[str]:
-    """Make the missing files of a finished run and return their names; do nothing for an unfinished run.
+def draw_missing(folder: Path) -> bool:
+    """Draw the learning curve of a finished run if it is missing, and return whether it was.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or another process works in it.
     """
     logbook = Logbook(folder)
-    logbook.config()
-    if logbook.summary() is None:
-        return []
+    if logbook.summary() is None or (folder / CURVE).exists() or not logbook.attempts():
+        return False
     logbook.lock()
     try:
         remove_parts(folder)
-        attempts = logbook.attempts()
-        best = best_of(attempts)
-        makers: dict[str, Callable[[], object]] = {"learning_curve.csv": lambda: logbook.write_curve(attempts)}
-        if best is not None:
-            makers["best.json"] = lambda: logbook.save_best(best)
-        if attempts:
-            makers["learning_curve.png"] = lambda: draw_within(folder)
-        made = [name for name in sorted(makers) if not (folder / name).exists()]
-        for name in made:
-            makers[name]()
-        return made
+        draw_within(folder)
     finally:
         logbook.release()
+    return True
 
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
     """Build the figure that `plot_runs` saves; see there for contents and errors."""
-    x = "seconds" if x == "wall_seconds" else x  # its earlier name
     if x not in X_AXES:
         raise UsageError(f"cannot plot over `{x}`; choose one of {', '.join(X_AXES)}")
     if not folders:
@@ -144,17 +128,10 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         looks = {label: look(i) for i, label in enumerate(dict.fromkeys(group.label for group in groups))}
         across = min(2, len(panels))
         down = math.ceil(len(panels) / across)
-        lines_of_legends = [
-            sum(1 + _legend_text(group, panel).count("\n") + (group.final_score is not None) for group in panel)
-            for panel in panels.values()
-        ]
-        height = 5.4 + 0.25 * max(lines_of_legends) if max(lines_of_legends) > 1 else 5.0
+        height = 5.2 + 0.3 * max(map(len, panels.values()))
         figure = new_figure(8.0 if across == 1 else 12.5, height * down)
         for place, panel in enumerate(panels.values(), start=1):
             _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
-        if any(run.final is not None and not run.final.exact for run in runs):
-            note = "Curves are scores on each run's own search seeds; diamonds are final scores."
-            figure.supxlabel(note, fontsize=9, color=GREY)
         return figure
 
 
@@ -203,89 +180,55 @@ def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Looks) -> N
     runs = [run for group in groups for run in (*group.averaged, *group.unfinished)]
     _draw_references(axes, runs)
     start, end = min(float(run.curve[x][0]) for run in runs), max(float(run.curve[x][-1]) for run in runs)
-    span, scored = max(end - start, 1e-9), 0
-    for group in groups:
-        own, label = looks[group.label], _legend_text(group, groups)
-        thin: dict[str, Any] = {"color": own["color"], "linewidth": 0.7}
-        curves = [(run.curve[x], run.curve["level"]) for run in group.averaged]
-        for at, level in curves if len(curves) > 1 else ():
-            axes.step(at, level, where="post", alpha=0.5, **thin)
-            if at[-1] < end:
-                axes.plot([at[-1], end], [level[-1]] * 2, linestyle=_DASHED, **thin)
-        if curves:
-            draw_mean(axes, curves, end, label=label, **own)
-        for i, run in enumerate(group.unfinished):
-            open_end = {**_UNFINISHED, "color": own["color"], "label": "" if curves or i else label}
-            axes.step(run.curve[x], run.curve["level"], where="post", markevery=[len(run.curve) - 1], **open_end)
-        if group.final_score is not None:
-            scored += 1
-            _draw_final(axes, group, end + (0.02 + 0.025 * scored) * span, own["color"])
-    if scored:
-        axes.set_xlim(start - 0.02 * span, end + (0.05 + 0.025 * scored) * span)
-    finished, unfinished = sum(len(group.averaged) for group in groups), sum(len(group.unfinished) for group in groups)
-    if unfinished:
-        axes.plot([], [], color=GREY, label="unfinished run", **_UNFINISHED)
-    counts = (f"{finished} run{'s' * (finished > 1)}" * bool(finished), f"{unfinished} unfinished" * bool(unfinished))
-    subject = groups[0].label if len(groups) == 1 else f"best so far of {' and '.join(filter(None, counts))}"
-    _label(axes, f"{groups[0].task}: {subject}", x, end, "mean return per episode, best so far")
+    step = 0.025 * max(end - start, 1e-9)
+    for place, group in enumerate(groups, start=1):
+        own = looks[group.label]
+        for run in runs:
+            if run in group.unfinished or (run in group.averaged and len(group.averaged) > 1):
+                drawn = {"linewidth": 0.7, "alpha": 0.5} if run.finished else {"linewidth": 1.1, "linestyle": ":"}
+                axes.step(run.curve[x], run.curve["level"], where="post", color=own["color"], **drawn)
+        draw_mean(
+            axes, [(run.curve[x], run.curve["level"]) for run in group.averaged], label=_legend_text(group), **own
+        )
+        if (final := group.final_score) is not None:
+            diamond: dict[str, Any] = {"fmt": "D", "color": own["color"], "markersize": 5, "zorder": 4}
+            axes.errorbar([end + place * step], [final.mean], yerr=arms(final.mean, final.ci95), **diamond)
+    axes.set_xlim(start - step, end + (len(groups) + 1) * step)
+    _label(axes, groups[0].task, x, end, "mean return per episode, best so far")
 
 
-def _draw_final(axes: Axes, group: Group, at: float, color: str) -> None:
-    """Draw the mean of a group's final scores, and behind it the score of each run."""
-    finals = [run.final for run in group.averaged if run.final is not None]
-    mean = group.final_score
-    assert mean is not None
-    exact = all(final.exact for final in finals)
-    interval, more = mean.ci95, f", mean of {len(finals)} runs"
-    if len(finals) == 1:
-        interval, more = None if exact else finals[0].ci95, ""
-    else:
-        axes.plot([at] * len(finals), [final.mean for final in finals], "_", color=color, markersize=7, alpha=0.7)
-    name = "exact final score" if exact else "final score on fresh seeds"
-    text = f"{name}: {with_interval(mean.mean, interval)}{more}"
-    diamond: dict[str, Any] = {"fmt": "D", "color": color, "markersize": 5, "label": text}
-    axes.errorbar([at], [mean.mean], yerr=arms(mean.mean, interval), zorder=4, **diamond)
+def _legend_text(group: Group) -> str:
+    """Describe a group for the legend: its name, its numbers of runs, and its mean final score."""
+    n = len(group.averaged)
+    parts = [f"mean of {n} runs, 95% band" if n > 1 else "1 run"] if n else []
+    if (final := group.final_score) is not None:
+        parts.append(f"final score {with_interval(final.mean, final.ci95)}")
+    if group.without_policy:
+        parts.append(f"{group.without_policy} without a policy")
+    if group.unfinished:
+        parts.append(f"{len(group.unfinished)} unfinished (dotted)")
+    return textwrap.fill(f"{group.label}: {'; '.join(parts)}", LONGEST_LABEL)
 
 
-def _legend_text(group: Group, among: Sequence[Group]) -> str:
-    """Describe a group for the legend: its name if there are several, how many runs are averaged, and which are not."""
-    n, unfinished = len(group.averaged), len(group.unfinished)
-    parts = [f"{centre_name(n)} of n = {n} runs, 95% band" if n > 1 else "n = 1 run"] if n else []
-    if group.without_policy and n > 1:
-        parts.append(f"{group.without_policy} without a policy, at the level of random actions")
-    if unfinished:
-        parts.append(f"{unfinished} unfinished, not averaged")
-    words = "; ".join(parts)
-    return textwrap.fill(f"{group.label}: {words}" if len(among) > 1 else words, LONGEST_LABEL)
-
-
-def draw_mean(
-    axes: Axes,
-    curves: Sequence[tuple[Numbers, Numbers]],
-    end: float,
-    *,
-    mean: Callable[..., Numbers] | None = None,
-    **drawn: Any,
-) -> Band:
-    """Draw the mean curve of some runs with its 95% band, and a dashed line from its end to `end`; return it.
+def draw_mean(axes: Axes, curves: Sequence[tuple[Numbers, Numbers]], **drawn: Any) -> Band | None:
+    """Draw the mean curve of some runs with its 95% band, and return it; without runs only its entry in the legend.
 
     Args:
         curves: for each run the increasing amounts spent, and the best score from each of them on.
-        end: the largest amount of the panel.
-        mean: as for `average`.
         drawn: colour, line style, label, and a marker for the end of the curve.
     """
     import matplotlib
 
-    band = average([x for x, _ in curves], [level for _, level in curves], mean)
-    width, color = matplotlib.rcParams["lines.linewidth"], drawn["color"]
+    if not curves:
+        axes.plot([], [], **drawn)
+        return None
+    band = average([x for x, _ in curves], [level for _, level in curves])
     if len(curves) > 1:
-        axes.fill_between(band.x, band.low, band.high, step="post", color=color, alpha=0.2, linewidth=0)
-    if len(band.x) and band.x[-1] < end:
-        axes.plot([band.x[-1], end], [band.centre[-1]] * 2, color=color, linestyle=_DASHED, linewidth=width)
+        axes.fill_between(band.x, band.low, band.high, step="post", color=drawn["color"], alpha=0.2, linewidth=0)
     # The marker shows a group even if it spent nothing of `x` and has no line.
     marked = [len(band.x) - 1] if len(band.x) else []
-    axes.step(band.x, band.centre, where="post", linewidth=1.5 * width, zorder=3, markevery=marked, **drawn)
+    width = 1.5 * matplotlib.rcParams["lines.linewidth"]
+    axes.step(band.x, band.centre, where="post", linewidth=width, zorder=3, markevery=marked, **drawn)
     return band
 
 

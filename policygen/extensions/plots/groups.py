@@ -54,9 +54,7 @@ class Member:
     folder: Path
     config: RunConfig
     task: Task
-    # digest of the prompt templates with which the run began, and of the user's comments, if any; empty if the provider
-    # reads no prompts
-    templates: str
+    templates: str  # digest of the prompt templates and of the user's comments; empty if the provider reads no prompts
     summary: Summary | None  # the summary of the finished run; None while it is unfinished
 
     @cached_property
@@ -93,21 +91,9 @@ class Group:
     """Runs that may be averaged, and unfinished runs of the same kind, in the order given."""
 
     task: str
-    proposals: str  # provider and model, in words
-    kind: str  # the kind of policy, in words
-    settings: tuple[str, ...]  # further differences to the other groups shown, such as `refine cma:4000`
+    label: str  # its name without the task: provider, kind of policy, and settings such as `refine cma:4000`
     averaged: tuple[Member, ...]
     unfinished: tuple[Member, ...]
-
-    @property
-    def policy(self) -> str:
-        """The kind of policy and settings: `table, refine cma:4000`."""
-        return ", ".join((self.kind, *self.settings))
-
-    @property
-    def label(self) -> str:
-        """The name of the group, without its task."""
-        return ", ".join((self.proposals, policy_words(self.kind), *self.settings))
 
     @property
     def final_score(self) -> Score | None:
@@ -138,12 +124,11 @@ def read_member(folder: Path) -> Member:
 
 
 def _templates(logbook: Logbook, config: RunConfig) -> str:
-    """Return digests of the texts in the run's prompts, as `Member.templates`."""
+    """Return a digest of the texts in the run's prompts, as `Member.templates`."""
     if not reads_prompts(config.llm):
         return ""
     used = used_comments(logbook.transcript) if (logbook.folder / FILE).exists() else {}
-    known = (_digest(logbook.templates()), f"comments {_digest(used)}" if used else "")
-    return ", ".join(filter(None, known))
+    return _digest([logbook.templates(), used])
 
 
 def policy_words(kind: str) -> str:
@@ -168,95 +153,52 @@ def unique_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def grouped(runs: Sequence[Member]) -> tuple[Group, ...]:
-    """Group the runs, in order of first appearance."""
+    """Group the runs, in order of first appearance; groups of the same name get the digest of their inputs."""
     parts: dict[str, list[Member]] = {}
     for run in runs:
-        parts.setdefault(json.dumps(_identity(run), sort_keys=True), []).append(run)
-    named = [(members, json.loads(key), _words(members[0], runs)) for key, members in parts.items()]
+        parts.setdefault(_identity(run), []).append(run)
+    names = {key: (members[0].task.name, _label(members[0], runs)) for key, members in parts.items()}
+    known = list(names.values())
     return tuple(
         Group(
-            *words[:3],
-            (*words[3], *_versions(identity, [other for _, other, others_words in named if others_words == words])),
-            tuple(run for run in members if run.finished),
-            tuple(run for run in members if not run.finished),
+            task,
+            label if known.count((task, label)) == 1 else f"{label}, version {_digest(key)}",
+            tuple(run for run in parts[key] if run.finished),
+            tuple(run for run in parts[key] if not run.finished),
         )
-        for members, identity, words in named
+        for key, (task, label) in names.items()
     )
 
 
-def repeated_runs(folders: Sequence[Path]) -> list[Path]:
-    """Return the runs that have the same group and seed as an earlier run in the list.
-
-    Raises:
-        LogbookError: a folder is not a run, or is damaged.
-    """
-    seen: set[str] = set()
-    repeated = []
-    for folder in unique_runs(folders):
-        run = read_member(folder)
-        key = json.dumps([_identity(run), run.config.seed], sort_keys=True)
-        if key in seen:
-            repeated.append(folder)
-        seen.add(key)
-    return repeated
-
-
-def _identity(run: Member) -> dict[str, Any]:
-    """Return everything in which the runs of a group must agree, as JSON values, with digests of long texts.
+def _identity(run: Member) -> str:
+    """Return everything in which the runs of a group must agree, as JSON.
 
     A new input that a run records must be added here; settings are included already.
     """
-    settings = run.config.model_dump(exclude=WITHOUT_EFFECT | {"seed", "llm"})
-    replayed = _replayed(run.config.llm)
-    if replayed is not None:
-        del settings["template"]  # the prompts were those of the replayed run
-    return {
-        "settings": settings,
-        "proposals": run.config.llm if replayed is None else f"replay:{replayed.resolve()}",
-        "templates": run.templates,
-        "task": _digest(task_to_record(run.task)),
-    }
+    settings = run.config.model_dump(exclude=WITHOUT_EFFECT | {"seed"})
+    return json.dumps([settings, run.templates, task_to_record(run.task)], sort_keys=True)
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 
-def _versions(identity: dict[str, Any], others: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Return words for the versions of texts or files that distinguish groups of the same name."""
-    parts = [part for part in identity if any(other[part] != identity[part] for other in others)]
-    versions = {part: _digest(identity[part]) for part in parts}
-    if "templates" in versions:
-        versions["templates"] = identity["templates"]  # the digest that the run folder has
-    return tuple(f"{part} {words}" for part, words in versions.items())
-
-
-def _words(run: Member, among: Sequence[Member]) -> tuple[str, str, str, tuple[str, ...]]:
-    """Return task, proposals, kind of policy, and the settings to name, such as `refine cma:4000`."""
+def _label(run: Member, among: Sequence[Member]) -> str:
+    """Return proposals, kind of policy, and the settings to name, such as `refine cma:4000`."""
     others = [other.config for other in among if other.task.name == run.task.name]
-    settings = []
+    words = [proposals_label(run.config.llm), policy_words(KIND_WORDS[run.config.policy])]
     for name, known in RunConfig.model_fields.items():
         value = getattr(run.config, name)
         if name in _NAMED_ANYWAY | WITHOUT_EFFECT or value == known.default:
             continue
-        if name == "template" and _replayed(run.config.llm) is not None:
-            continue  # replayed replies do not depend on it
         if name in _ALWAYS_NAMED or any(getattr(other, name) != value for other in others):
-            words = _digest(value) if name == "start" else value  # a whole policy
-            settings.append(name if value is True else f"{name} {words}")
-    settings += [f"perturbed: {', '.join(map(str, run.task.perturb))}"] if run.task.perturb else []
-    return run.task.name, proposals_label(run.config.llm), KIND_WORDS[run.config.policy], tuple(settings)
-
-
-def _replayed(llm: str) -> Path | None:
-    spec = read_spec(llm)
-    return Path(spec.argument) if spec.name == "replay" and spec.argument else None
+            # A start is a whole policy.
+            words.append(name if value is True else f"{name} {_digest(value) if name == 'start' else value}")
+    words += [f"perturbed: {', '.join(map(str, run.task.perturb))}"] if run.task.perturb else []
+    return ", ".join(words)
 
 
 def proposals_label(llm: str) -> str:
     """Return the name of the proposer for tables and legends."""
-    replayed = _replayed(llm)
-    if replayed is not None:
-        return f"replay of {replayed.name}"
     entry = read_spec(llm).entry
     return f"{llm} (no language model)" if entry is not None and not entry.is_language_model else llm

@@ -124,8 +124,8 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [0.2, 0.4], seed=1), ended(tmp_path, [0.6, 0.6], seed=2)]
     axes = drawn(*folders)
     assert set(line_called(axes, "random actions: 0.02")[1]) == {0.02}
-    assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
-    x, y, line = line_called(axes, "mean of n = 2 runs")
+    assert axes.get_title() == "frozenlake"
+    x, y, line = line_called(axes, "builtin (no language model), table policy: mean of 2 runs, 95% band")
     assert (x, y) == ([0, 1, 2], pytest.approx([0.02, 0.4, 0.5]))
     assert line.get_drawstyle() == "steps-post"
     # A resample of two runs is one of them twice with probability 1/4 each: the outer 2.5% are the runs themselves.
@@ -142,12 +142,11 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
         ended(tmp_path, [0.4], llm="openai:gpt-5-mini", template="terse"),
     ]
     axes = drawn(*folders)
-    assert axes.get_title() == "frozenlake: best so far of 7 runs"
-    assert legend_of(axes)[3:7] == [
-        "builtin (no language model), table policy: mean of n = 2 runs, 95% band",
-        "openai:gpt-5-mini, table policy: mean of n = 3 runs, 95% band",
-        "openai:gpt-5-mini, equations: n = 1 run",
-        "openai:gpt-5-mini, table policy, template terse: n = 1 run",
+    assert [text.replace("\n", " ").split(": ", 1) for text in legend_of(axes)[3:7]] == [
+        ["builtin (no language model), table policy", "mean of 2 runs, 95% band; final score 0.1 [0.1, 0.1]"],
+        ["openai:gpt-5-mini, table policy", "mean of 3 runs, 95% band; final score 0.2 [0.2, 0.2]"],
+        ["openai:gpt-5-mini, equations", "1 run; final score 0.3"],
+        ["openai:gpt-5-mini, table policy, template terse", "1 run; final score 0.4"],
     ]
     means = [line for line in axes.get_lines() if line.get_linewidth() > 2]
     for looks in ("get_color", "get_linestyle", "get_marker"):
@@ -164,10 +163,9 @@ def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) 
         ended(tmp_path, [0.3], task=other, llm="manual"),
     ]
     lake, pond = runs_figure(folders).axes
-    assert lake.get_title().startswith("frozenlake: ")
-    assert pond.get_title() == "pond: manual, table policy"
+    assert (lake.get_title(), pond.get_title()) == ("frozenlake", "pond")
     assert "known optimum: 0.5" in legend_of(pond)
-    assert line_called(pond, "n = 1 run")[2].get_color() == line_called(lake, "manual")[2].get_color() == OKABE_ITO[1]
+    assert line_called(pond, "manual")[2].get_color() == line_called(lake, "manual")[2].get_color() == OKABE_ITO[1]
 
 
 def recorded(run: Path, **changes: Any) -> Path:
@@ -207,8 +205,7 @@ def test_labels_are_in_the_picture_and_keep_off_each_other(
     figure.draw(renderer)
     legends = [axes.get_legend() for axes in figure.axes]
     assert any("\n" in text.get_text() for text in legends[0].get_texts()) == (settings == [LONG])
-    words = next(text for text in figure.texts if text.get_text().startswith("Curves"))
-    parts = [*legends, words, *(part for axes in figure.axes for part in (axes.yaxis.label, axes.title))]
+    parts = [*legends, *(part for axes in figure.axes for part in (axes.yaxis.label, axes.title))]
     boxes = [part.get_window_extent(renderer) for part in parts]
     width, height = figure.bbox.size
     for i, box in enumerate(boxes):
@@ -217,30 +214,19 @@ def test_labels_are_in_the_picture_and_keep_off_each_other(
     assert all(box.height <= axes.bbox.height for axes, box in zip(figure.axes, boxes, strict=False))
 
 
-def thin_lines(axes: Axes) -> list[Any]:
-    """The single runs behind a mean, and those that stand for themselves."""
-    return [line for line in axes.get_lines() if line.get_drawstyle() == "steps-post" and line.get_linewidth() < 2]
-
-
-def test_unfinished_runs_are_thin_lines_of_their_own_and_enter_no_mean(tmp_path: Path) -> None:
-    folders = [ended(tmp_path, [400.0, 500.0], seed=i) for i in (1, 2)] + [a_run(tmp_path, [421.0], seed=3)]
-    axes = drawn(*folders)
-    x, y, mean = line_called(axes, "mean of n = 2 runs, 95% band; 1 unfinished, not averaged")
-    assert (x[-1], y[-1]) == (2, 500)
-    (open_end,) = [line for line in thin_lines(axes) if list(line.get_ydata()) == [0.02, 421.0]]
-    assert open_end.get_color() == mean.get_color()
-    assert open_end.get_marker() == "o"
-    assert open_end.get_markerfacecolor() == "white"
-    assert open_end.get_markevery() == [1]
-    assert "unfinished run" in legend_of(axes)
-    assert axes.get_title() == "frozenlake: builtin (no language model), table policy"
-
-
-def test_runs_that_found_no_policy_are_counted_in_words(tmp_path: Path) -> None:
+def test_unfinished_runs_are_dotted_lines_and_enter_no_mean_and_runs_without_a_policy_do(tmp_path: Path) -> None:
     folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.4], [FAILED]))]
-    axes = drawn(*folders)
-    words = "mean of n = 2 runs, 95% band; 1 without a policy, at the level of random actions"
-    assert line_called(axes, words)[1] == pytest.approx([0.02, 0.21])
+    axes = drawn(*folders, a_run(tmp_path, [0.5], seed=3), a_run(tmp_path, [0.1], llm="manual"))
+    words = ": mean of 2 runs, 95% band; final score 0.4; 1 without a policy; 1 unfinished (dotted)"
+    assert [text.replace("\n", " ") for text in legend_of(axes)[-2:]] == [
+        f"builtin (no language model), table policy{words}",
+        "manual, table policy: 1 unfinished (dotted)",
+    ]
+    mean = line_called(axes, "builtin")[2]
+    assert list(mean.get_ydata()) == pytest.approx([0.02, 0.21])
+    dotted = [line for line in axes.get_lines() if line.get_linestyle() == ":" and line.get_drawstyle() == "steps-post"]
+    assert [list(line.get_ydata()) for line in dotted] == [[0.02, 0.5], [0.02, 0.1]]
+    assert dotted[0].get_color() == mean.get_color()
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from policygen.extensions.plots.groups import (
     Group,
     grouped,
     read_member,
-    repeated_runs,
     unique_runs,
 )
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
@@ -34,7 +33,7 @@ def labels(*folders: Path) -> list[str]:
 def test_runs_that_differ_in_seed_spending_and_processes_are_one_group(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [0.1], seed=i, **more) for i, more in enumerate(({}, {"jobs": 2}, {"max_calls": 7}))]
     (group,) = groups_of(*folders)
-    assert (group.task, group.policy) == ("frozenlake", "table")
+    assert group.task == "frozenlake"
     assert group.label == "builtin (no language model), table policy"
     assert [run.folder for run in group.averaged] == folders
 
@@ -87,27 +86,14 @@ def test_a_task_that_changed_under_its_name_is_another_group(tmp_path: Path) -> 
     assert len(first.averaged) == 2
     assert first.task == second.task
     assert first.label != second.label
-    assert all(group.settings[0].startswith("task ") for group in (first, second))
+    assert re.fullmatch(r"builtin \(no language model\), table policy, version [0-9a-f]{6}", first.label)
     assert labels(folders[0], folders[2]) == ["builtin (no language model), table policy"]
 
 
-def test_a_replay_is_a_group_of_its_own_and_names_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    spellings = ("runs/x", tmp_path / "runs" / "x")
-    same = [ended(tmp_path, [0.1], seed=i, llm=f"replay:{path}") for i, path in enumerate(spellings)]
-    (group,) = groups_of(*same)
-    assert group.proposals == "replay of x"
-    other = ended(tmp_path, [0.1], llm="replay:elsewhere/x")
-    first, second = groups_of(*same, other)
-    assert first.label != second.label
-    assert second.label.startswith("replay of x, table policy, proposals ")
-
-
-def test_runs_given_twice_and_runs_that_repeat_settings_and_seed_are_found(tmp_path: Path) -> None:
-    first, again, other = ended(tmp_path, [0.1]), ended(tmp_path, [0.1], jobs=1), ended(tmp_path, [0.1], seed=1)
-    same = first.parent / "." / ".." / first.parent.name / first.name
-    assert [path.resolve() for path in unique_runs([first, same])] == [first.resolve()]
-    assert repeated_runs([first, again, other, first]) == [again]
+def test_a_run_given_twice_is_taken_once(tmp_path: Path) -> None:
+    run = ended(tmp_path, [0.1])
+    same = run.parent / "." / ".." / run.parent.name / run.name
+    assert [path.resolve() for path in unique_runs([run, same])] == [run.resolve()]
 
 
 def test_a_run_that_a_user_commented_is_averaged_with_no_other(tmp_path: Path) -> None:
@@ -118,7 +104,6 @@ def test_a_run_that_a_user_commented_is_averaged_with_no_other(tmp_path: Path) -
     prompt = Prompt((Message("user", "?"),), comments=("Brake earlier.",))
     Logbook(commented).transcript.record(Exchange(1, 0, prompt, Reply("x", "m"), 1))
     assert len(groups_of(commented, later, alone)) == 2
-    assert any("comments " in label for label in labels(commented, alone))
 
 
 def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: Line, workplace: Path) -> None:
@@ -134,7 +119,5 @@ def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: 
     runs = sorted((workplace / "results").iterdir(), key=lambda folder: folder.name[-1])
     plain, started, perturbed = grouped([read_member(run) for run in runs])
     assert [len(group.averaged) for group in (plain, started, perturbed)] == [2, 1, 1]
-    assert plain.settings == ()
-    (words,) = started.settings
-    assert re.fullmatch(r"start [0-9a-f]{6}", words)
-    assert "perturbed: action_delay=0..2" in perturbed.settings
+    assert re.fullmatch(r"builtin \(no language model\), equations, start [0-9a-f]{6}", started.label)
+    assert "perturbed: action_delay=0..2" in perturbed.label
