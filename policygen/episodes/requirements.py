@@ -240,4 +240,4 @@ class _Compiled:
             return rows == len(rows) - 1
         # The row of the last event, -1 before the first one: until then, nothing is required.
         last = np.maximum.accumulate(np.where(events, rows, -1))
-        return (last >= 0) & (rows - last >= (self._requirement.within or 0))
+        return np.asarray((last >= 0) & (rows - last >= (self._requirement.within or 0)))

@@ -15,7 +15,7 @@ from policygen.extensions.plots.style import GREY, look, new_figure, style
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.faults import close
-from policygen.tasks.perturb import KINDS, NOMINAL, SHARES, Perturbation, perturbation
+from policygen.tasks.perturb import KINDS, NOMINAL, OF_SPREAD, STEP_COUNTS, Perturbation, perturbation
 from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
 from policygen.tasks.task import Task
 
@@ -29,20 +29,16 @@ SIZES: Mapping[str, Sequence[float]] = {
     "sensor_noise": (0.02, 0.05, 0.1, 0.2),
     "sensor_bias": (0.02, 0.05, 0.1, 0.2),
     "sensor_dropout": (0.1, 0.2, 0.4),
-    "quantisation": (0.05, 0.1, 0.2, 0.5),
     "actuator_gain": (0.5, 0.7, 0.85, 1.15, 1.3, 1.5),
-    "deadband": (0.02, 0.05, 0.1, 0.2),
-    "saturation": (0.9, 0.7, 0.5),
     "random_start": (5, 20, 50),
     "mass": (0.7, 0.85, 1.15, 1.3, 1.5, 2),
     "friction": (0.5, 0.7, 1.5, 2),
     "motor": (0.7, 0.85, 1.15, 1.3),
-    "gravity": (0.9, 1.1),
 }
 _UNITS = {
-    **dict.fromkeys(("action_delay", "random_start"), "steps"),
-    **dict.fromkeys(("actuator_gain", "mass", "friction", "motor", "gravity"), "factor"),
-    **{name: f"share of the {whole}" for name, whole in SHARES.items()},
+    **dict.fromkeys(STEP_COUNTS, "steps"),
+    **dict.fromkeys(NOMINAL, "factor"),
+    **dict.fromkeys(OF_SPREAD, "share of the spread"),
     "sensor_dropout": "probability",
 }
 
@@ -86,7 +82,7 @@ def perturbations_for(task: Task, ranges: Sequence[Perturbation] = ()) -> list[P
     found = {}
     for one in ranges or task.perturb:
         found[one.name] = sorted({one.low, (one.low + one.high) / 2, one.high})
-        if one.name in ("action_delay", "random_start"):
+        if one.name in STEP_COUNTS:
             found[one.name] = sorted(set(map(round, found[one.name])))
     if not ranges:
         for name in KINDS:
@@ -137,20 +133,14 @@ def lines(found: Margins) -> Iterator[str]:
         rows.append((f"{name} ({_unit(name, found.task)})", works or "-", fails or "-"))
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     yield from (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}" for row in rows)
-    wholes = {SHARES[name] for name in found.by_name() if name in SHARES}
-    if "spread" in wholes:
+    if any(name in OF_SPREAD for name in found.by_name()):
         env = make_env(replace(found.task, perturb=()))
-        spread = spread_of(env)
+        signals = [*zip(found.task.observations, spread_of(env), strict=True)]
         close(env)
-        signals = zip(found.task.observations, spread, strict=True)
         sizes = [f"{one.name} {size:.3g} {one.unit}".strip() for one, size in signals if size > 0]
-        still = [one.name for one, size in zip(found.task.observations, spread, strict=True) if not size]
         yield f"spread (standard deviation over {SPREAD_STEPS:,} random steps): {', '.join(sizes)}"
-        if still:
+        if still := [one.name for one, size in signals if not size]:
             yield f"constant within episodes, hence without noise: {', '.join(still)}"
-    if "range" in wholes:
-        limits = [f"{one.name} {max(abs(one.low), abs(one.high)):.3g} {one.unit}" for one in found.task.actuators]
-        yield f"range (largest action): {', '.join(map(str.strip, limits))}"
 
 
 def _failure(one: Trial) -> str:
@@ -161,8 +151,7 @@ def _failure(one: Trial) -> str:
 def _unit(name: str, task: Task) -> str:
     kind, _, signal = name.partition(".")
     if kind != "kwargs" and signal:
-        units = {one.name: one.unit for one in task.actuators} | {one.name: one.unit for one in task.observations}
-        return units[signal] or "its unit"
+        return next(one.unit for one in task.observations if one.name == signal) or "its unit"
     return _UNITS.get(kind, "value")
 
 

@@ -58,7 +58,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     env = make_with({})
     if not task.perturb:
         return env
-    signals = [one.name for one in task.observations], [one.name for one in task.actuators]
+    signals = [one.name for one in task.observations]
     return PerturbedEnv(env, task.perturb, make_with, signals, limit - start_steps if limit else None)
 
 

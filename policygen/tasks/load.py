@@ -245,7 +245,7 @@ def _stated_perturbations(stated: _TaskFile, task: Task, env: gym.Env[Any, Any])
             _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
             found.append(perturbation(full_name, *sizes))
     # The constructor refuses perturbations that do not fit the environment.
-    signals = [one.name for one in task.observations], [one.name for one in task.actuators]
+    signals = [one.name for one in task.observations]
     PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}), signals)
     return tuple(found)
 

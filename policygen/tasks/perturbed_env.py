@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from policygen.errors import TaskError
 from policygen.tasks.faults import close
-from policygen.tasks.perturb import ACTUATORS, NOMINAL, PHYSICS, SENSORS, STEP_COUNTS, Perturbation
+from policygen.tasks.perturb import PHYSICS, SENSORS, STEP_COUNTS, Perturbation
 
 SPREAD_STEPS = 1_000  # steps of random actions that measure the spread of observations
 _STREAM = 0x9E37  # separates this random stream from the environment's
@@ -29,7 +29,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     Args:
         make: a function from keyword arguments, which replace those of the task, to the environment.
-        signals: the names of the observed numbers and of the actuators.
+        signals: the names of the observed numbers.
         limit: number of steps after which an episode is truncated, not counting those of `random_start`.
 
     Raises:
@@ -41,7 +41,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         env: gym.Env[Any, Any],
         perturbations: Sequence[Perturbation],
         make: Callable[[Mapping[str, Any]], gym.Env[Any, Any]],
-        signals: tuple[Sequence[str], Sequence[str]],
+        signals: Sequence[str],
         limit: int | None = None,
     ) -> None:
         super().__init__(env)
@@ -56,7 +56,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         name, kind, env = one.name, one.kind, self.env
         if kind in SENSORS and not isinstance(env.observation_space, gym.spaces.Box):
             raise TaskError(f"perturbation {name} needs an environment that observes one array of numbers")
-        if kind in ACTUATORS and kind != "action_delay" and not isinstance(env.action_space, gym.spaces.Box):
+        if kind == "actuator_gain" and not isinstance(env.action_space, gym.spaces.Box):
             raise TaskError(f"perturbation {name} needs an environment whose action is one array of numbers")
         if kind in PHYSICS and not self._physics:
             raise TaskError(
@@ -65,19 +65,21 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
             )
         if kind == "kwargs":
             close(self._make({one.signal: one.low}))  # an unknown keyword fails here, not later in an episode
-        elif one.signal and one.signal not in (names := self._signals[kind in ACTUATORS]):
-            raise TaskError(f"perturbation {name}: there is no signal `{one.signal}`; known are {', '.join(names)}")
+        elif one.signal and one.signal not in self._signals:
+            raise TaskError(
+                f"perturbation {name}: there is no signal `{one.signal}`; known are {', '.join(self._signals)}"
+            )
 
     @functools.cached_property
     def _spread(self) -> Floats:
         return spread_of(self.env) if self._senses else np.zeros(1)
 
-    def _amounts(self, kind: str, whole: Floats) -> Floats:
-        """Return the size of a perturbation for each signal in its unit, where shares are of `whole`."""
-        amounts = self._size.get(kind, NOMINAL.get(kind, 0.0)) * whole
+    def _amounts(self, kind: str, spread: Floats) -> Floats:
+        """Return the size of a perturbation for each observed number in its unit."""
+        amounts = self._size.get(kind, 0.0) * spread
         for one in self._perturbations:
             if one.kind == kind and one.signal:
-                amounts[list(self._signals[kind in ACTUATORS]).index(one.signal)] = self._size[one.name]
+                amounts[self._signals.index(one.signal)] = self._size[one.name]
         return amounts
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -100,11 +102,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._delayed: deque[Any] = deque()
         signs = self._rng.choice((-1.0, 1.0), size=len(spread))
         self._bias = signs * self._amounts("sensor_bias", spread)
-        self._noise, self._resolution = (self._amounts(kind, spread) for kind in ("sensor_noise", "quantisation"))
-        if isinstance(space := self.env.action_space, gym.spaces.Box):
-            largest = np.where(np.isfinite(space.high), np.maximum(np.abs(space.low), np.abs(space.high)), 1.0)
-            limits = (self._amounts(kind, largest.ravel()) for kind in ("deadband", "saturation"))
-            self._dead, self._largest = (one.reshape(space.shape) for one in limits)
+        self._noise = self._amounts("sensor_noise", spread)
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if random_steps := int(self._size.get("random_start", 0)):
@@ -135,9 +133,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if not isinstance(space, gym.spaces.Box):
             return delayed_action
         value = np.asarray(delayed_action, np.float64) * self._size.get("actuator_gain", 1.0)
-        value = np.where(np.abs(value) <= self._dead, 0.0, value)
-        value = np.clip(np.clip(value, -self._largest, self._largest), space.low, space.high)
-        return value.astype(space.dtype)
+        return np.clip(value, space.low, space.high).astype(space.dtype)
 
     def _perturb_observation(self, observation: Any) -> Any:
         if not self._senses:
@@ -145,9 +141,8 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if self._last_observation is not None and self._rng.random() < self._size.get("sensor_dropout", 0.0):
             return self._last_observation
         array = np.asarray(observation, np.float64)
-        bias, noise, step = (one.reshape(array.shape) for one in (self._bias, self._noise, self._resolution))
+        bias, noise = (one.reshape(array.shape) for one in (self._bias, self._noise))
         value = array + bias + noise * self._rng.standard_normal(array.shape)
-        value = np.where(step > 0, np.round(value / np.where(step > 0, step, 1.0)) * step, value)
         self._last_observation = value.astype(observation.dtype)
         return self._last_observation
 
@@ -196,7 +191,6 @@ def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
         "mass": (model.body_mass, model.body_inertia),
         "friction": (model.geom_friction,),
         "motor": (model.actuator_gainprm, model.actuator_biasprm),  # the force of a servo depends on both
-        "gravity": (model.opt.gravity,),
     }
     nominal = {name: [array.copy() for array in arrays] for name, arrays in parts.items()}
 
