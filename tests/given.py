@@ -113,7 +113,7 @@ def _search(kind: str, *, tune_in_plant: bool = False) -> None:
     search = new_search(task)
     provider = Written(REPLIES[kind], tokens_in=None, tokens_out=None)
     list(attempts_of(search, untuned, provider))
-    context = search.context(len(search.attempts), config)
+    context = search.context(config)
     context = dataclasses.replace(context, comments=("Keep the cart near the centre.",))
     if tune_in_plant:
         *earlier, last = context.attempts

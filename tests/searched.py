@@ -57,7 +57,7 @@ def _searched(name: str, kind: str, provider: Any, settings: dict[str, Any]) -> 
             search.keep(assess_random_actions(runner))
     else:
         list(attempts_of(search, config, provider or Builtin()))
-    return search.context(len(search.attempts), config), config
+    return search.context(config), config
 
 
 def attempts_of(search: Search, config: RunConfig, provider: Any) -> Iterator[Attempt]:

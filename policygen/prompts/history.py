@@ -53,6 +53,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
             most = REFUSED_DIFFERENCES if attempt.number in refused else DIFFERENCES
             changed = _difference(policy, best.policy, visits, most)
         returns = attempt.played.returns.tolist()
+        first = context.tried.get(attempt.digests[0] or b"", attempt.number)  # the first attempt with this policy
         before, comparison = attempt.tuned.proposed_score, attempt.comparison
         details: View | None = None
         if parent is not None and attempt.number in refused:  # cached, because the next prompts show the same attempts
@@ -75,7 +76,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 "idea": attempt.idea,
                 "is_best": attempt is best,
                 "parent": parent.number if parent is not None else None,
-                "same_as": context.same_as.get(attempt.number) if isinstance(proposed, LinearPolicy) else None,
+                "same_as": first if isinstance(proposed, LinearPolicy) and first != attempt.number else None,
                 "changed": changed,
                 "problem": str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 "refinement": attempt.tuned.refinement,

@@ -25,7 +25,7 @@ from policygen.llm import read_spec
 from policygen.plants.fit import PlantRecord
 from policygen.policies.lines import Problem
 from policygen.policies.plant import Plant
-from policygen.policies.policy import Policy, from_record, size_of
+from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
@@ -57,11 +57,6 @@ class SavedPolicy:
         """The saved form, as JSON values."""
         found: dict[str, Any] = from_json(zlib.decompress(self.content))
         return found
-
-    @property
-    def size(self) -> int:
-        """How many numbers and names the text has, see `size_of`; nothing is parsed."""
-        return size_of(_plain_text(self.record))
 
     @property
     def policy(self) -> Policy:

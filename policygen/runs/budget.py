@@ -81,8 +81,7 @@ class Ledger:
     usd: float | None = 0.0  # the cost; None once the price of a reply is unknown
     episodes: int = 0
     env_steps: int = 0
-    # the part of `env_steps` that tuning played; None in a run begun before it was recorded
-    tuning_steps: int = 0
+    tuning_steps: int = 0  # the part of `env_steps` that tuning played
     longest: int = 0  # maximum number of steps of an episode
     llm_seconds: float = 0.0
     cached: int = 0  # number of replies from a cache

@@ -41,14 +41,14 @@ class Search:
     attempts: list[Attempt] = field(default_factory=list)
     # the digests of all policies that were proposed or tuned, each with the number of the first attempt that had it
     tried: dict[bytes, int] = field(default_factory=dict)
-    same_as: dict[int, int] = field(default_factory=dict)  # attempts that repeated a policy, each with the earlier one
     best: Attempt | None = None
     # the best policy's score in the comparison that selected it. It may use more episodes than the attempt's own score,
     # because close comparisons play more.
     best_score: Score | None = None
     # the best policy's score on held-out episodes; None if `best_score` is exact or none were left
     validation: Score | None = None
-    turns: list[Message] = field(default_factory=list)  # the requests and last replies of a continued conversation
+    # the requests and last replies that the next prompt carries; none, unless the conversation is continued
+    turns: list[Message] = field(default_factory=list)
     stopped: str = ""  # the reason why the loop ended
 
     @property
@@ -89,11 +89,8 @@ class Search:
     def add(self, attempt: Attempt) -> Attempt:
         """Add the next attempt, new or read from a record."""
         self.attempts.append(attempt)
-        proposed, tuned = attempt.digests
-        if proposed is not None and (first := self.tried.setdefault(proposed, attempt.number)) != attempt.number:
-            self.same_as[attempt.number] = first
-        if tuned is not None:
-            self.tried.setdefault(tuned, attempt.number)
+        for digest in filter(None, attempt.digests):
+            self.tried.setdefault(digest, attempt.number)
         if attempt.accepted:
             self.best = attempt
         return attempt
@@ -117,16 +114,12 @@ class Search:
         if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
             raise BudgetExhausted(stopped)
         done = sum(attempt.is_asked for attempt in self.attempts[1:])
-        return self.context(len(self.attempts), config) if done < config.iterations else None
+        return self.context(config) if done < config.iterations else None
 
-    def earlier_turns(self, config: RunConfig) -> Sequence[Message]:
-        """Return the earlier turns that a prompt carries: none, unless the conversation is continued."""
-        return self.turns if config.conversation == "continued" else ()
-
-    def context(self, number: int, config: RunConfig) -> Context:
-        """Return the context of the prompt of attempt `number`: a snapshot of the search."""
-        standing = self.attempts[-1].standing if self.attempts else Standing()
-        exact = self.mdp is not None
+    def context(self, config: RunConfig) -> Context:
+        """Return the context of the prompt of the next attempt: a snapshot of the search."""
+        number, spent = len(self.attempts), self.attempts[-1].standing if self.attempts else Standing()
+        exact, played, steps = self.mdp is not None, spent.episodes, spent.env_steps
         return Context(
             self.task,
             config.policy,
@@ -137,11 +130,8 @@ class Search:
             tuple(self.attempts),
             self.tried,
             self.buffer,
-            tuning_limits(
-                number, self.task, config.policy, config, standing.episodes, steps=standing.env_steps, exact=exact
-            ),
+            tuning_limits(number, self.task, config.policy, config, played, steps=steps, exact=exact),
             memory=config.memory,
-            same_as=self.same_as,
         )
 
 
@@ -156,7 +146,7 @@ class Context:
     """The input from which a prompt is rendered; also the input of the provider `builtin`.
 
     Attributes:
-        tried, same_as, buffer: the run's own objects (see `Search`), which change with the next attempt.
+        tried, buffer: the run's own objects (see `Search`), which change with the next attempt.
     """
 
     task: Task
@@ -171,7 +161,6 @@ class Context:
     tuning: TuningLimits | None = None  # budget and method of the numerical search that tunes the proposal
     memory: bool = False  # whether `builtin` proposes policies with memory
     comments: tuple[str, ...] = ()  # the user's comments for the model
-    same_as: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def incumbent(self) -> Policy | None:
@@ -180,5 +169,5 @@ class Context:
 
     @property
     def stalled(self) -> int:
-        """Number of attempts since the best policy was found; 0 before there is one."""
-        return len(self.attempts) - 1 - self.best.number if self.best is not None else 0
+        """Number of proposals since the best policy was found; 0 before there is one."""
+        return sum(one.is_asked for one in self.attempts[self.best.number + 1 :]) if self.best is not None else 0

@@ -67,7 +67,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             runner.players.isolated = request_log.has_recorded and runner.players.foreign
             runner.ledger.check_affordable(config.episodes)
             context = replace(context, comments=request_log.comments_for(context.number))
-            prompt = render_prompt(context, config, search.earlier_turns(config))
+            prompt = render_prompt(context, config, search.turns)
             if not all(comment[:_IDENTIFYING] in prompt.messages[-1].content for comment in context.comments):
                 request_log.tell(f"template {improve_template(config)} does not show comments; {_ADD}")
             proposal = proposer.propose(prompt, context, request_log)

@@ -74,10 +74,10 @@ def preview(
         search = new_search(task)
         with EpisodeRunner(search, config, Ledger(config)) as runner:
             search.keep(assess_random_actions(runner))
-    context = search.context(len(search.attempts), config)
+    context = search.context(config)
     if is_run:
         context = replace(context, comments=Comments(folder, loaded.commented).new())
-    prompt = render_prompt(context, config, search.earlier_turns(config))
+    prompt = render_prompt(context, config, search.turns)
     asked = read_spec(config.llm)
     price = ""  # of a search without a language model
     if asked.entry is None or asked.entry.is_language_model:

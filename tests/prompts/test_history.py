@@ -86,7 +86,7 @@ def long_run(kind: str, attempts: int) -> Context:
             policies.append(policygen.TablePolicy.from_actions(task, cells))
         score = Score(float(rng.normal()), 1.0, None, False, "test", (1.0,), (1,))
         search.add(Attempt(number, saved(policies[-1]), score, accepted=number in (1, 30, attempts // 2)))
-    return search.context(attempts + 1, config)
+    return search.context(config)
 
 
 def test_templates_get_the_last_attempts_with_what_they_repeat_and_revise_of_all() -> None:

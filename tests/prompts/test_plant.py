@@ -128,7 +128,7 @@ def replied(
     config = effective_config(POLE, POLE.name, options=options)
     search = new_search(POLE)
     attempts = list(attempts_of(search, config, provider))
-    return attempts, provider, search.context(len(search.attempts), config), config
+    return attempts, provider, search.context(config), config
 
 
 def test_a_reply_holds_a_policy_with_a_plant_or_a_plant_alone(monkeypatch: pytest.MonkeyPatch) -> None:

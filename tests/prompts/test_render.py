@@ -296,7 +296,7 @@ def test_the_names_of_reward_terms_are_knowledge() -> None:
     config = effective_config(task, "reacher", options=options)
     search = new_search(task)
     list(attempts_of(search, config, Written([reply])))
-    request = texts(render_prompt(search.context(2, config), config))[1]
+    request = texts(render_prompt(search.context(config), config))[1]
     assert not re.search(r"\bdist\b|\bctrl\b", request)
 
 

@@ -46,7 +46,7 @@ def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config:
 
 def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
     chosen = config(**more)
-    context = new_search(TASK).context(1, chosen)
+    context = replace(new_search(TASK).context(chosen), number=1)
     seen: list[Any] = []
     request_log = RequestLog(Ledger(chosen), on_exchange=seen.append, sleep=lambda seconds: None)
     return Asked(provider, request_log), context, render_prompt(context, chosen), chosen, seen

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def long_prompt_characters() -> int:
             search.add(Attempt(number, saved(policy), score, short, accepted=number in (1, 15)))
         search.best = search.attempts[14]
         search.best_score = search.best.score
-    return render_prompt(search.context(21, config), config).characters
+    return render_prompt(replace(search.context(config), number=21), config).characters
 
 
 def overhead(repeats: int, quick: bool) -> Iterator[Row | Missing]:

@@ -191,7 +191,7 @@ def test_episodes_that_tuning_watched_are_not_shown_as_those_of_the_policy(plant
         decided = np.asarray(best.policy.act(one.observations[:-1].astype(np.float64)))
         assert decided.reshape(-1) == pytest.approx(one.actions.reshape(-1), abs=1e-5)
     config = Logbook(plant_run).config()
-    text = render_prompt(load_run(plant_run).search.context(2, config), config).messages[-1].content
+    text = render_prompt(load_run(plant_run).search.context(config), config).messages[-1].content
     worst = text[text.index("\n## Best episode") - 3_000 : text.index("\n## Best episode")]
     returns = [float(one) for one in re.findall(r"(?m)^(?:Next worst: )?Return (-[\d.]+),", worst)]
     assert returns
