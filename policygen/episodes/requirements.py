@@ -237,7 +237,7 @@ class _Compiled:
         """Return for each row of an episode whether the condition must hold there."""
         rows = np.arange(len(events))
         if self._requirement.at_end:
-            return rows == len(rows) - 1
+            return np.asarray(rows == len(rows) - 1)
         # The row of the last event, -1 before the first one: until then, nothing is required.
         last = np.maximum.accumulate(np.where(events, rows, -1))
         return np.asarray((last >= 0) & (rows - last >= (self._requirement.within or 0)))

@@ -134,7 +134,6 @@ class Learner:
         self._discount, self._rng = discount, rng
         # For every cell, the index of the pair of this cell and the advised action.
         self._advised = None if advice is None else advice * cells + np.arange(cells)
-        self._steps: list[Step] = []
         self._transitions = TransitionCounts(cells, actions)
         self.values = np.full((actions, cells), -np.inf)
         self._optimistic, self._errors = np.zeros((2, actions, cells))
@@ -150,16 +149,9 @@ class Learner:
             chosen[places] = self._rng.integers(self._actions, size=len(places))
         return chosen
 
-    def learn(self, step: Step) -> None:
-        """Record a step of n episodes for the next replay."""
-        self._steps.append(step)
-
-    def replay(self) -> None:
-        """Update the values from all steps so far, and choose by them from now on."""
-        if not self._steps:
-            return
-        visits = self._transitions.add(self._steps)
-        self._steps = []
+    def replay(self, steps: list[Step]) -> None:
+        """Update the values from these steps and all before them, and choose by them from now on."""
+        visits = self._transitions.add(steps)
         self._visits += visits
         shape = self.values.shape
         known = (self._transitions.tried > 0).reshape(shape)

@@ -143,16 +143,15 @@ def learn_tables(
     followed = advice if returns and is_better(*returns) else None  # better than random actions
     learner = Learner(view.cells, view.actions, view.discount, rng, advice=followed)
     for steps in recorded:
-        for step in steps:
-            learner.learn(step)
-        learner.replay()
+        learner.replay(steps)
     if recorded:
         yield played, learner.best()
     size = int(np.clip(episodes // BATCHES, *BATCH_EPISODES))
     while played < episodes:
         count = min(max(size, played // GROWTH), episodes - played)
-        practice(LearnerActor(learner.choose, learner.learn, view), seeds(played, count))
-        learner.replay()
+        steps = []
+        practice(LearnerActor(learner.choose, steps.append, view), seeds(played, count))
+        learner.replay(steps)
         played += count
         yield played, learner.best()
 

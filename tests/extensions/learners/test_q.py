@@ -108,10 +108,8 @@ def _step(cell: int, action: int, reward: float, after: int, terminated: bool, t
 def test_values_are_those_of_what_follows_and_an_end_is_worth_nothing() -> None:
     learner = Learner(3, 2, 0.5, np.random.default_rng(0))
     assert np.isneginf(learner.values).all()
-    learner.learn(_step(0, 1, 1.0, 1, True))
-    learner.learn(_step(1, 0, 8.0, 2, True))
-    learner.learn(_step(0, 0, 1.0, 1, False, times=7))  # the time limit cuts nothing from what would follow
-    learner.replay()
+    cut = _step(0, 0, 1.0, 1, False, times=7)  # the time limit cuts nothing from what would follow
+    learner.replay([_step(0, 1, 1.0, 1, True), _step(1, 0, 8.0, 2, True), cut])
     assert learner.values[1, 0] == pytest.approx(1.0)
     assert learner.values[0, 0] == pytest.approx(1.0 + 0.5 * 8.0)
     assert np.isneginf(learner.values[:, 2]).all()
@@ -121,24 +119,27 @@ def test_what_was_never_tried_is_tried_before_anything_is_given_up() -> None:
     """Five cells in a row: left pays 1 and ends, right pays nothing until the far end, which pays 100."""
     learner = Learner(5, 2, 0.99, np.random.default_rng(0))
     for _ in range(60):
+        steps = []
         for at in range(5):
             right = int(learner.choose(np.array([at]))[0])
             reward, ended = ((100.0, True) if at == 4 else (0.0, False)) if right else (1.0, True)
-            learner.learn(_step(at, right, reward, min(at + 1, 4), ended))
+            steps.append(_step(at, right, reward, min(at + 1, 4), ended))
             if ended:
                 break
-        learner.replay()
+        learner.replay(steps)
     assert learner.best().tolist() == [1, 1, 1, 1, 1]
 
 
 def test_advice_is_left_only_for_what_is_surely_better() -> None:
     def best(times: int, reward: float, advised_times: int = 20) -> int:
         learner = Learner(2, 2, 0.9, np.random.default_rng(0), advice=np.array([0, 0]))
-        learner.learn(_step(1, 0, 0.0, 0, True, times=20))
-        if advised_times:
-            learner.learn(_step(0, 0, 1.0, 0, True, times=advised_times))
-        learner.learn(_step(0, 1, reward, 0, True, times=times))
-        learner.replay()
+        learner.replay(
+            [
+                _step(1, 0, 0.0, 0, True, times=20),
+                _step(0, 0, 1.0, 0, True, times=advised_times),
+                _step(0, 1, reward, 0, True, times=times),
+            ]
+        )
         return int(learner.best()[0])
 
     assert best(1, 1.2) == 0  # seen once
