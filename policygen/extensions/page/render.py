@@ -105,27 +105,16 @@ class RunPage(Listener):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture in two widths, embedded as `data:` URLs."""
+    """A picture, embedded as a `data:` URL."""
 
-    wide: str
-    narrow: str
+    url: str
     alt: str
 
 
 def curve_picture(folder: Path) -> Picture | None:
     """Draw the learning curve of a run; None before its first attempt."""
 
-    def draw(*, narrow: bool = False) -> Figure:
-        figure = runs_figure([folder])
-        if narrow:
-            figure.set_size_inches(4.4, 4.8)
-            for axes in figure.axes:
-                axes.set_title("")  # it would be wider than the drawing, and the page has a heading
-                if axes.get_legend() is not None:
-                    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, frameon=False, fontsize=9)
-        return figure
-
-    return _picture("Learning curve", draw)
+    return _picture("Learning curve", runs_figure, [folder])
 
 
 def _pictures(run: RunContent) -> dict[str, Picture | None]:
@@ -153,9 +142,9 @@ def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
 
 
 def _picture(alt: str, draw: Callable[..., Figure], *shown_things: Any) -> Picture | None:
-    """Draw a figure in two widths; None if there is nothing to draw."""
+    """Draw a figure; None if there is nothing to draw."""
     try:
-        return Picture(_data_url(draw(*shown_things)), _data_url(draw(*shown_things, narrow=True)), alt)
+        return Picture(_data_url(draw(*shown_things)), alt)
     except PolicygenError:
         return None
 

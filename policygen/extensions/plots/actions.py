@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import finite_mdp
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError, UsageError
@@ -28,12 +27,11 @@ from policygen.extensions.plots.style import (
     shades,
     style,
     with_unit,
-    write_cells,
 )
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.compiled import slot_of
-from policygen.quantities.grid import Dimension, integer_dimension
+from policygen.quantities.grid import Dimension
 from policygen.quantities.tree import names_in
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
@@ -42,15 +40,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-EPISODES = 3  # played to find the ranges of quantities; they are drawn across a single map
+EPISODES = 3  # played to find the ranges of quantities
 POINTS = 201  # of a continuous quantity
 MOST_SLICES = 6  # of a quantity
 MOST_ACTUATORS = 4
-LONGEST_STRIP = 25  # cells of a table over one quantity; more are folded into rows
 SAMPLES = 2_000  # states at which the influence of a quantity is measured
 LARGEST_RANGE = 1e6  # many environments state the largest float where a value is unbounded
-MOST_STEPS = 300  # of an episode that is drawn across a map
-NO_ACTION = "#e4e4e4"  # cells in which no action is ever taken
 ARROWS = {"left": "←", "down": "↓", "right": "→", "up": "↑"}
 _MARGIN = 0.1  # share of the visited range that a map adds on either side
 
@@ -94,63 +89,48 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
     return save(action_figure(policy), Path(path))
 
 
-def action_figure(policy: Policy, episodes: Sequence[Trajectory] = (), *, narrow: bool = False) -> Figure:
-    """Draw the actions of a policy over the two quantities that decide them, or over one.
+def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure:
+    """Draw the actions of a policy over the two quantities that change them most, or over one.
 
-    Of more quantities, a table has panels for the bins of up to two others, and equations have panels for the
-    lowest, the middle and the highest value of a third. Still others, which change the action least, are held at their
-    median.
+    There are panels for the values of a third and, of a table, a fourth quantity: its bins, or for equations its
+    lowest, middle and highest value. Others are held at their median.
 
     Args:
         episodes: episodes of this policy, which show the range of each quantity; by default, a few are played for
-            equations. They are drawn across the map if it has one panel.
-        narrow: for a narrow screen: panels in one column, no title.
+            equations.
 
     Raises:
         UsageError: the policy reads nothing, or the range of a quantity is unknown.
     """
-    axes, paths = (_binned(policy), []) if isinstance(policy, TablePolicy) else _continuous(policy, episodes)
-    influence, is_table = _influence(policy, axes), isinstance(policy, TablePolicy)
-    order = np.argsort(-influence, kind="stable").tolist()
-    # The two of equations with the largest influence are the axes of the map.
-    chosen = sorted(order[:4]) if is_table else [i for i in order[2::-1] if influence[i] > 0] or order[:2]
-    if not chosen:
+    is_table = isinstance(policy, TablePolicy)
+    axes = _binned(policy) if isinstance(policy, TablePolicy) else _continuous(policy, episodes)
+    if not axes:
         raise UsageError(f"the policy for {policy.task.name} reads nothing, so there is no map of its actions")
+    influence = _influence(policy, axes)
+    order = [i for i in np.argsort(-influence, kind="stable").tolist() if is_table or influence[i] > 0] or [0]
+    chosen = [*sorted(order[2 : 4 if is_table else 3]), *sorted(order[:2])]
     *outer, across = (axes[i] for i in chosen)
     up = outer.pop() if outer else None
     actuators = policy.task.actuators[:MOST_ACTUATORS]
     held = ", ".join(axis.words(axis.usual) for i, axis in enumerate(axes) if i not in chosen)
     notes = [f"{policy.task.name}: actions of the policy", *([f"held: {held}"] if held else [])]
-    notes += [
-        f"{MOST_SLICES} of {len(axis.values)} bins of {axis.name}"
-        for axis in outer
-        if len(axis.slices) < len(axis.values) and axis.bins is not None
-    ]
     if rest := len(policy.task.actuators) - len(actuators):
         notes.append(f"{rest} more outputs are not shown")
     slices = list(itertools.product(*(axis.slices for axis in outer)))
-    columns = 1 if narrow or not outer else len(outer[-1].slices)
+    columns = len(outer[-1].slices) if outer else 1
     lines = math.ceil(len(slices) / columns)
     with style():
         width, height = _inches(across, columns, 10.0, 4.2), _inches(up, lines, 7.5, 3.4)
         figure = new_figure(width * columns + 2.2, (height + 0.35) * lines * len(actuators) + 1.0)
-        if not narrow:
-            figure.suptitle(textwrap.fill("; ".join(notes), int(11 * figure.get_figwidth())), fontsize=11)
+        figure.suptitle(textwrap.fill("; ".join(notes), int(11 * figure.get_figwidth())), fontsize=11)
         parts = figure.subfigures(len(actuators), 1, squeeze=False).ravel()
         for index, (part, actuator) in enumerate(zip(parts, actuators, strict=True)):
             places = part.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
             for place, values in zip(places.ravel(), slices, strict=True):
                 fixed = dict(zip((axis.name for axis in outer), values, strict=True))
-                actions = _mapped(policy, axes, fixed, up, across)[..., index]
-                _draw(place, actuator, actions, up, across)
+                _draw(place, actuator, _mapped(policy, axes, fixed, up, across)[..., index], up, across)
                 title = "\n".join(axis.words(value) for axis, value in zip(outer, values, strict=True))
                 place.set_title(title, fontsize=8)
-                for path in [] if outer else paths:
-                    second = (
-                        path[up.name] if up is not None else np.interp(path[across.name], across.values, actions[0])
-                    )
-                    place.plot(path[across.name][:MOST_STEPS], second[:MOST_STEPS], color="black", linewidth=0.8)
-                    place.plot(path[across.name][:1], second[:1], "o", color="black", mec="white", markersize=6)
             _add_labels(part, places, up, across)
             if up is not None or across.bins is not None:
                 _add_legend(part, places, actuator)
@@ -178,8 +158,8 @@ def quantities_behind(policy: Policy) -> frozenset[str]:
     return behind
 
 
-def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[list[_Axis], list[dict[str, Numbers]]]:
-    """Return the quantities that decide the actions of equations, and all quantities at the steps of a few episodes.
+def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
+    """Return the quantities that decide the actions of equations.
 
     They are observations and remembered values or, if these are more than two, the features in use if these are not.
     """
@@ -198,7 +178,7 @@ def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> tuple[list[_A
             raise UsageError(f"there is no map of the actions: the task states no range of `{name}`, and {reason}")
         samples = visited[:: max(1, len(visited) // SAMPLES)] if paths else rng.uniform(*ends, SAMPLES)
         axes.append(_Axis(name, _label(policy.task, name), np.linspace(*ends, POINTS), samples))
-    return axes, paths[:EPISODES]
+    return axes
 
 
 def played(policy: Policy) -> tuple[list[Trajectory], str]:
@@ -246,7 +226,7 @@ def _influence(policy: Policy, axes: Sequence[_Axis]) -> Numbers:
     """Return for each quantity the mean change of the actions if it has its value of another state."""
     rng, choice = np.random.default_rng(0), np.array([one.is_choice for one in policy.task.actuators])
     samples = [axis.samples for axis in axes]
-    usual = _decided(policy, axes, samples) if axes else np.zeros((1, len(choice)))
+    usual = _decided(policy, axes, samples)
     found = []
     for i, own in enumerate(samples):
         change = np.abs(_decided(policy, axes, [*samples[:i], rng.permutation(own), *samples[i + 1 :]]) - usual)
@@ -261,30 +241,7 @@ def _mapped(
     mesh = np.meshgrid(across.values, up.values if up is not None else [0.0])
     drawn = {across.name: mesh[0].ravel()} | ({up.name: mesh[1].ravel()} if up is not None else {})
     columns = [drawn.get(axis.name, np.full(mesh[0].size, fixed.get(axis.name, axis.usual))) for axis in axes]
-    actions = _decided(policy, axes, columns)
-    if isinstance(policy, TablePolicy) and up is None:
-        actions[_idle_cells(policy)] = np.nan
-    return actions.reshape(*mesh[0].shape, -1)
-
-
-def _idle_cells(policy: TablePolicy) -> npt.NDArray[np.bool_]:
-    """Return for each cell whether no action is ever taken there; known for the states of a finite MDP only."""
-    idle, observed = np.zeros(policy.grid.size, dtype=bool), policy.task.observations
-    if len(observed) != 1 or not observed[0].integer or policy.remembers:
-        return idle
-    try:
-        mdp = finite_mdp(policy.task)
-    except PolicygenError:
-        mdp = None
-    if mdp is None:
-        return idle
-    possible, met, count = mdp.probabilities > 0, mdp.start > 0, 0
-    while met.sum() > count:  # add the states that are reached from these
-        count = int(met.sum())
-        met[mdp.next_states[met][possible[met] & (mdp.continues[met] > 0)]] = True
-    idle[:] = True
-    idle[policy.cells(np.flatnonzero(met).reshape(-1, 1))] = False
-    return idle
+    return _decided(policy, axes, columns).reshape(*mesh[0].shape, -1)
 
 
 # --- panels ----------------------------------------------------------------------------------------------------------
@@ -302,16 +259,16 @@ def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, ac
     """Draw the actions of an actuator, of shape (up, across): a map, cells of a table, or a curve over one quantity."""
     colors, norm = shades(actuator)
     if across.bins is not None:
-        if up is None:
-            actions = _folded(actions.ravel())
         axes.pcolormesh(actions, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5)
-        axes.set_facecolor(NO_ACTION)
         axes.spines[:].set_visible(False)
         symbols = [ARROWS.get(label.lower(), "") for label in actuator.labels]
         if actions.size <= 400 and (all(symbols) or not actuator.is_choice):
-            texts = [symbols[int(a)] if symbols else f"{a + 0.0:.3g}" for a in np.nan_to_num(actions).ravel()]
-            written = np.where(np.isnan(actions), "", np.reshape(texts, actions.shape))
-            write_cells(axes, actions, written, colors, norm, size=12 if symbols else 7)
+            for (row, column), action in np.ndenumerate(actions):
+                text = symbols[int(action)] if symbols else f"{action + 0.0:.3g}"
+                shade = "white" if np.dot(colors(norm(action))[:3], [0.299, 0.587, 0.114]) < 0.5 else "black"
+                # Texts stay within their cells, so the layout need not measure them.
+                centred: dict[str, Any] = {"ha": "center", "va": "center", "in_layout": False}
+                axes.text(column + 0.5, row + 0.5, text, color=shade, fontsize=12 if symbols else 7, **centred)
     elif up is not None:
         axes.pcolormesh(across.values, up.values, actions, cmap=colors, norm=norm, rasterized=True)
     else:
@@ -321,34 +278,20 @@ def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, ac
             axes.set_yticks(range(len(actuator.labels)), actuator.labels)
 
 
-def _folded(actions: Numbers) -> Numbers:
-    """Fold the cells of one quantity into rows: a square if their number is one, such as that of FrozenLake."""
-    side = math.isqrt(len(actions))
-    columns = side if side**2 == len(actions) else min(len(actions), LONGEST_STRIP)
-    padded = np.full(math.ceil(len(actions) / columns) * columns, np.nan)
-    padded[: len(actions)] = actions
-    return padded.reshape(-1, columns)
-
-
 def _add_labels(part: SubFigure, places: npt.NDArray[Any], up: _Axis | None, across: _Axis) -> None:
     """Add the names of the quantities, and for a table the edges of bins or, of whole numbers, the bins."""
     first = places[0, 0]
-    label = across.label
     if across.bins is not None:
-        rows, columns = first.collections[0].get_array().shape
-        if up is None and rows > 1:
-            label += " (number at the left plus the one below)"
-            first.set_yticks(np.arange(rows) + 0.5, [str(row * columns) for row in range(rows)])
-        elif up is None:
+        if up is None:
             first.set_yticks([])
-        _add_ticks(first.xaxis, integer_dimension("", columns) if up is None and rows > 1 else across.bins)
+        _add_ticks(first.xaxis, across.bins)
         if up is not None and up.bins is not None:
             _add_ticks(first.yaxis, up.bins)
-        if up is None or (up.bins is not None and up.bins.has_integer_bins):
+        if up is not None and up.bins is not None and up.bins.has_integer_bins:
             first.invert_yaxis()  # whole numbers go down, as in the rows of a board; other quantities go up
         for place in places.ravel():
             place.tick_params(length=2.5, labelsize=8)
-    part.supxlabel(label, fontsize=10)
+    part.supxlabel(across.label, fontsize=10)
     if up is not None:
         part.supylabel(up.label, fontsize=10)
 

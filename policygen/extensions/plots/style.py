@@ -1,4 +1,4 @@
-"""Helpers of all pictures: style, colours, texts in cells, and files.
+"""Helpers of all pictures: style, colours, and files.
 
 The colours are those of Okabe and Ito, which colour-blind people can distinguish; curves differ in line style, too.
 """
@@ -8,10 +8,8 @@ The colours are those of Okabe and Ito, which colour-blind people can distinguis
 from __future__ import annotations
 
 import io
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,6 @@ from policygen.files import check_name, write_named
 from policygen.tasks.spaces import Actuator
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
@@ -85,20 +82,6 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
     return path
 
 
-def imported_matplotlib() -> Any:
-    """Import Matplotlib, which refuses to load if MPLBACKEND names a back end that it does not know; return it."""
-    if "matplotlib" in sys.modules:
-        return sys.modules["matplotlib"]
-    backend = os.environ.pop("MPLBACKEND", "")
-    import matplotlib
-
-    if backend:
-        os.environ["MPLBACKEND"] = backend
-        with suppress(ValueError):  # our pictures need no back end
-            matplotlib.rcParams["backend"] = backend
-    return matplotlib
-
-
 @contextmanager
 def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards.
@@ -106,7 +89,8 @@ def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     Args:
         more: parameters of Matplotlib that add to our style or replace parts of it.
     """
-    matplotlib = imported_matplotlib()
+    import matplotlib
+
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC | dict(more or {}))
@@ -155,16 +139,3 @@ def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
         hues = ListedColormap(matplotlib.colormaps["PuOr"](np.linspace(0.1, 0.9, 256)))
         return hues, TwoSlopeNorm(0.0, actuator.low, actuator.high)
     return matplotlib.colormaps["viridis"], Normalize(actuator.low, actuator.high)
-
-
-def write_cells(
-    axes: Axes, block: Numbers, texts: npt.NDArray[Any], colors: Colormap, norm: Normalize, *, size: float = 9.0
-) -> None:
-    """Write a text into each cell, in black or white, whichever is readable on the cell's colour (NaN: no colour)."""
-    luminance = colors(norm(block))[..., :3] @ [0.299, 0.587, 0.114]
-    dark = (luminance < 0.5) & ~np.isnan(block)
-    # Texts stay within their cells, so the layout need not measure them.
-    centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": size, "in_layout": False}
-    for (row, column), text in np.ndenumerate(texts):
-        if text:
-            axes.text(column + 0.5, row + 0.5, text, color="white" if dark[row, column] else "black", **centred)

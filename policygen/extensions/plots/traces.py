@@ -17,7 +17,6 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, new_figure, style, with_unit
 from policygen.policies.policy import Policy
-from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Name
 from policygen.tasks.task import Task
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 EPISODES = 20  # from which the best, the median and the worst are chosen
 MOST_PANELS = 12
 MOST_LINES = 4  # of a panel
-_COLUMN_WIDTH, _SINGLE_WIDTH, _PANEL_HEIGHT = 3.6, 4.4, 1.5  # inches; _SINGLE_WIDTH: of a figure for a narrow screen
+_COLUMN_WIDTH, _PANEL_HEIGHT = 3.6, 1.5  # inches
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +68,21 @@ def best_median_worst(episodes: Sequence[Trajectory]) -> dict[str, Trajectory]:
     return {f"{title} of {len(order)}": order[place] for place, title in chosen.items() if order}
 
 
-def traces_figure(task: Task, episodes: Mapping[str, Trajectory], *, narrow: bool = False) -> Figure:
-    """Draw the signals of some episodes over time: observations, actions, and quantities that requirements limit.
+def traces_figure(task: Task, episodes: Mapping[str, Trajectory]) -> Figure:
+    """Draw the signals of some episodes over time: observations and actions, with the limits of requirements.
 
     Signals of the same unit share a panel, so that a set point is drawn with the measured value. Time is in seconds if
     the task states the length of a step.
 
     Args:
         episodes: episodes by title, one column each.
-        narrow: for a narrow screen: only the last episode.
     """
-    shown = dict(list(episodes.items())[-1:]) if narrow else episodes
-    panels = [panels_of(task, episode) for episode in shown.values()]
+    panels = [panels_of(task, episode) for episode in episodes.values()]
     count = min(len(panels[0]), MOST_PANELS)
     with style():
-        width = _SINGLE_WIDTH if narrow else max(6.0, _COLUMN_WIDTH * len(shown))
-        figure = new_figure(width, _PANEL_HEIGHT * count + 0.7)
-        grid = figure.subplots(count, len(shown), squeeze=False, sharex="col", sharey="row")
-        for column, (title, episode), found in zip(grid.T, shown.items(), panels, strict=True):
+        figure = new_figure(max(6.0, _COLUMN_WIDTH * len(episodes)), _PANEL_HEIGHT * count + 0.7)
+        grid = figure.subplots(count, len(episodes), squeeze=False, sharex="col", sharey="row")
+        for column, (title, episode), found in zip(grid.T, episodes.items(), panels, strict=True):
             column[0].set_title(f"{title}\nreturn {episode.episode_return:.5g}, seed {episode.seed}", fontsize=9)
             for axes, signals in zip(column, found, strict=False):
                 draw_panel(axes, signals, task.step_seconds)
@@ -101,26 +97,22 @@ def traces_figure(task: Task, episodes: Mapping[str, Trajectory], *, narrow: boo
 
 
 def panels_of(task: Task, episode: Trajectory) -> list[list[Signal]]:
-    """Return the signals of an episode by panel."""
+    """Return the signals of an episode by panel; a requirement that compares other terms than these has no line."""
     known = {name for name, _ in episode.info}
     readable = tuple(one for one in task.requirements if one.info_names <= known)  # files do not keep `info`
     compared = Requirements(replace(task, requirements=readable)).sides(episode)
     observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
     limits: dict[str, list[tuple[str, Numbers]]] = {}
-    others = []
     for side in compared:
         match side.node:
             case Name(name) if name in task.observation_names:  # x < 1
                 limits.setdefault(name, []).append((side.requirement, side.right))
             case Call("abs", (Name(name),)) if name in task.observation_names:  # abs(x) < 1
                 limits.setdefault(name, []).extend([(side.requirement, side.right), (side.requirement, -side.right)])
-            case _:
-                others.append([Signal(to_text(side.node), side.left, limits=((side.requirement, side.right),))])
     return [
         *_by_panel([Signal(o.name, row, o.unit, limits=tuple(limits.get(o.name, ()))) for o, row in observed]),
         *_by_panel([Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
-        *others,
     ]
 
 
