@@ -90,11 +90,11 @@ def film(policy: Policy, shown: Mapping[str, Trajectory], path: str | Path) -> P
 def gif(policy: Policy, shown: Mapping[str, Trajectory]) -> bytes:
     """Return a film as a GIF; see `film` for errors."""
     pictures, seconds = zip(*frames(policy, shown, MOST_FRAMES), strict=True)
-    sample = [pictures[i] for i in np.linspace(0, len(pictures) - 1, 8).round().astype(int)]
-    sheet = Image.new("RGB", (WIDTH, sample[0].height * len(sample) + _BAND * len(OKABE_ITO)), "white")
-    for i, image in enumerate(sample):
-        sheet.paste(image, (0, i * image.height))
-    for i, colour in enumerate(OKABE_ITO, start=1):  # lines are thin, so their colours are added
+    # The palette is that of a few frames and of the lines' colours, which cover few pixels.
+    sheet = Image.new("RGB", (WIDTH, 4 * pictures[0].height + _BAND * len(OKABE_ITO)), "white")
+    for i, place in enumerate(np.linspace(0, len(pictures) - 1, 4).round().astype(int)):
+        sheet.paste(pictures[place], (0, i * pictures[0].height))
+    for i, colour in enumerate(OKABE_ITO, start=1):
         sheet.paste(colour, (0, sheet.height - i * _BAND, WIDTH, sheet.height - (i - 1) * _BAND))
     palette = sheet.quantize(colors=COLOURS, method=Image.Quantize.MEDIANCUT)
     images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in pictures]
@@ -286,8 +286,5 @@ def _picture(env: gym.Env[Any, Any], name: str) -> npt.NDArray[np.uint8]:
     except BaseException as error:
         raise fault(error, env, name, "render") from error
     if drawn.ndim != 3 or drawn.shape[2] != 3 or drawn.dtype != np.uint8:
-        raise EnvironmentFault(
-            f"{name}: `render` returned {drawn.dtype} of shape {drawn.shape}, which is no picture; it must return"
-            " uint8 of shape (height, width, 3)"
-        )
+        raise EnvironmentFault(f"{name}: `render` returned no picture, that is uint8 of shape (height, width, 3)")
     return drawn

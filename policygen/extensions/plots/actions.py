@@ -192,13 +192,11 @@ def played(policy: Policy) -> tuple[list[Trajectory], str]:
 
 def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float] | None:
     """Return the visited range of a quantity with a margin, else its bounds; None without either."""
-    low, high = next(((one.low, one.high) for one in task.observations if one.name == name), (-math.inf, math.inf))
-    bounded = 0 < high - low < LARGEST_RANGE
-    if len(visited) and (np.ptp(visited) > 0 or not bounded):
-        first, last = float(visited.min()), float(visited.max())
-        margin = _MARGIN * ((last - first) or 1.0)
-        return max(first - margin, min(low, first)), min(last + margin, max(high, last))
-    return (low, high) if bounded else None
+    if len(visited):
+        margin = _MARGIN * (float(np.ptp(visited)) or 1.0)
+        return float(visited.min()) - margin, float(visited.max()) + margin
+    bounds = next(((one.low, one.high) for one in task.observations if one.name == name), (-math.inf, math.inf))
+    return bounds if 0 < bounds[1] - bounds[0] < LARGEST_RANGE else None
 
 
 def _label(task: Task, name: str) -> str:

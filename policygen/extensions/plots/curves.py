@@ -113,8 +113,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
     if unknown := [run.folder for run in runs if np.isnan(run.curve[x]).any()]:
         raise UsageError(f"{unknown[0]} has costs of unknown price; plot over another --x")
     if all(not run.curve[x].any() for run in runs) and any(len(run.curve) > 1 for run in runs):
-        usable = ", ".join(axis for axis in X_AXES if any(run.curve[axis].max() > 0 for run in runs))
-        raise UsageError(f"these runs have spent no {x}; plot over one of {usable}")
+        raise UsageError(f"these runs have spent no {x}; plot over another --x")
     with style():
         if len(runs) == 1:
             figure = new_figure(8.0, 5.0)
@@ -192,7 +191,7 @@ def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Looks) -> N
         )
         if (final := group.final_score) is not None:
             diamond: dict[str, Any] = {"fmt": "D", "color": own["color"], "markersize": 5, "zorder": 4}
-            axes.errorbar([end + place * step], [final.mean], yerr=arms(final.mean, final.ci95), **diamond)
+            axes.errorbar([end + place * step], [final[0]], yerr=arms(*final), **diamond)
     axes.set_xlim(start - step, end + (len(groups) + 1) * step)
     _label(axes, groups[0].task, x, end, "mean return per episode, best so far")
 
@@ -202,7 +201,7 @@ def _legend_text(group: Group) -> str:
     n = len(group.averaged)
     parts = [f"mean of {n} runs, 95% band" if n > 1 else "1 run"] if n else []
     if (final := group.final_score) is not None:
-        parts.append(f"final score {with_interval(final.mean, final.ci95)}")
+        parts.append(f"final score {with_interval(*final)}")
     if group.without_policy:
         parts.append(f"{group.without_policy} without a policy")
     if group.unfinished:

@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ import numpy as np
 from numpy.lib.recfunctions import append_fields
 from numpy.typing import NDArray
 
-from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import PathError
-from policygen.extensions.plots.statistics import interval_over_seeds
+from policygen.extensions.plots.statistics import Interval, interval_over_seeds
 from policygen.extensions.sweeps.plan import cell_folders, is_sweep
 from policygen.llm import read_spec, reads_prompts
 from policygen.runs.comments import FILE, used_comments
@@ -96,15 +95,10 @@ class Group:
     unfinished: tuple[Member, ...]
 
     @property
-    def final_score(self) -> Score | None:
-        """Mean of the final scores with a bootstrap interval over the runs that found a policy."""
+    def final_score(self) -> tuple[float, Interval | None] | None:
+        """Mean of the final scores with a bootstrap interval over the runs that found a policy; None without any."""
         finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
-        if not len(finals):
-            return None
-        score, interval = score_of_returns(finals, (), "runs"), interval_over_seeds(finals)
-        if interval is not None:  # rounding may put the mean of equal scores outside
-            interval = min(interval[0], score.mean), max(interval[1], score.mean)
-        return replace(score, ci95=interval)
+        return (float(finals.mean()), interval_over_seeds(finals)) if len(finals) else None
 
     @property
     def without_policy(self) -> int:

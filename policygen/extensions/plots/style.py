@@ -118,7 +118,8 @@ def with_unit(name: str, unit: str) -> str:
 
 def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
     """Return the lengths of an interval below and above its mean, as `errorbar` takes them."""
-    return [[mean - interval[0]], [interval[1] - mean]] if interval is not None else None
+    # Rounding may put the mean of equal scores outside.
+    return [[max(0.0, mean - interval[0])], [max(0.0, interval[1] - mean)]] if interval is not None else None
 
 
 def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:

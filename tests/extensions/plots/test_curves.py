@@ -237,7 +237,7 @@ def test_what_cannot_be_plotted_is_a_sentence(tmp_path: Path) -> None:
     run, unpriced = recorded(a_run(tmp_path, [0.1]), **NO_MODEL), recorded(a_run(tmp_path, [0.1]), usd=None)
     for folders, x, words in (
         ([run], "dollars", r"`dollars`.*attempt, calls, episodes, env_steps, tokens, seconds, usd"),
-        ([run], "tokens", "spent no tokens; plot over one of attempt, episodes, env_steps, seconds"),
+        ([run], "tokens", "spent no tokens; plot over another --x"),
         ([], "attempt", "no run folders"),
         ([tmp_path / "nowhere"], "attempt", "nowhere is not a run folder"),
         ([begun], "attempt", f"{begun.name} has no attempts yet"),

@@ -45,7 +45,7 @@ def test_unfinished_runs_and_runs_without_a_policy_belong_to_their_group_and_hav
     assert [run.folder for run in group.averaged] == folders
     assert [run.folder for run in group.unfinished] == [begun]
     assert group.final_score is not None
-    assert group.final_score.mean == pytest.approx(0.3)
+    assert group.final_score[0] == pytest.approx(0.3)
     assert group.without_policy == 1
     (none,) = groups_of(folders[2])
     assert none.final_score is None
