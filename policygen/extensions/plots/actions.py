@@ -120,7 +120,7 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
     columns = len(outer[-1].slices) if outer else 1
     lines = math.ceil(len(slices) / columns)
     with style():
-        width, height = _inches(across, columns, 10.0, 4.2), _inches(up, lines, 7.5, 3.4)
+        width, height = _inches(across, columns, 10.0), _inches(up, lines, 7.5)
         figure = new_figure(width * columns + 2.2, (height + 0.35) * lines * len(actuators) + 1.0)
         figure.suptitle(textwrap.fill("; ".join(notes), int(11 * figure.get_figwidth())), fontsize=11)
         parts = figure.subfigures(len(actuators), 1, squeeze=False).ravel()
@@ -191,12 +191,13 @@ def played(policy: Policy) -> tuple[list[Trajectory], str]:
 
 
 def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float] | None:
-    """Return the visited range of a quantity with a margin, else its bounds; None without either."""
+    """Return the visited range of a quantity with a margin within its bounds, else its bounds; None without either."""
+    low, high = next(((one.low, one.high) for one in task.observations if one.name == name), (-math.inf, math.inf))
     if len(visited):
-        margin = _MARGIN * (float(np.ptp(visited)) or 1.0)
-        return float(visited.min()) - margin, float(visited.max()) + margin
-    bounds = next(((one.low, one.high) for one in task.observations if one.name == name), (-math.inf, math.inf))
-    return bounds if 0 < bounds[1] - bounds[0] < LARGEST_RANGE else None
+        first, last = float(visited.min()), float(visited.max())
+        margin = _MARGIN * ((last - first) or 1.0)
+        return max(first - margin, min(low, first)), min(last + margin, max(high, last))
+    return (low, high) if 0 < high - low < LARGEST_RANGE else None
 
 
 def _label(task: Task, name: str) -> str:
@@ -245,12 +246,11 @@ def _mapped(
 # --- panels ----------------------------------------------------------------------------------------------------------
 
 
-def _inches(axis: _Axis | None, count: int, room: float, single: float) -> float:
+def _inches(axis: _Axis | None, count: int, room: float) -> float:
     """Return the size of each of `count` panels along a quantity."""
-    usual = single if count == 1 else min(single, max(1.6, room / count))
     if axis is None or axis.bins is None:
-        return usual
-    return float(np.clip(0.4 * axis.bins.bins, usual / 2, max(usual, room / count)))
+        return min(3.8, max(1.6, room / count))
+    return min(max(1.9, 0.4 * axis.bins.bins), max(1.9, room / count))
 
 
 def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, across: _Axis) -> None:

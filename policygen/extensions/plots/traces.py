@@ -17,6 +17,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, new_figure, style, with_unit
 from policygen.policies.policy import Policy
+from policygen.quantities.text import to_text
 from policygen.quantities.tree import Call, Name
 from policygen.tasks.task import Task
 
@@ -97,22 +98,26 @@ def traces_figure(task: Task, episodes: Mapping[str, Trajectory]) -> Figure:
 
 
 def panels_of(task: Task, episode: Trajectory) -> list[list[Signal]]:
-    """Return the signals of an episode by panel; a requirement that compares other terms than these has no line."""
+    """Return the signals of an episode by panel."""
     known = {name for name, _ in episode.info}
     readable = tuple(one for one in task.requirements if one.info_names <= known)  # files do not keep `info`
     compared = Requirements(replace(task, requirements=readable)).sides(episode)
     observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
     limits: dict[str, list[tuple[str, Numbers]]] = {}
+    others = []
     for side in compared:
         match side.node:
             case Name(name) if name in task.observation_names:  # x < 1
                 limits.setdefault(name, []).append((side.requirement, side.right))
             case Call("abs", (Name(name),)) if name in task.observation_names:  # abs(x) < 1
                 limits.setdefault(name, []).extend([(side.requirement, side.right), (side.requirement, -side.right)])
+            case _:
+                others.append([Signal(to_text(side.node), side.left, limits=((side.requirement, side.right),))])
     return [
         *_by_panel([Signal(o.name, row, o.unit, limits=tuple(limits.get(o.name, ()))) for o, row in observed]),
         *_by_panel([Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
+        *others,
     ]
 
 

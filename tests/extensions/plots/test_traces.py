@@ -35,12 +35,14 @@ def test_each_episode_is_a_column_and_limits_are_drawn() -> None:
     figure = traces_figure(task, best_median_worst(episodes))
     grid = np.array(figure.axes).reshape(-1, 3)
     observed = ["position [m]", "velocity [m/s]", "angle [rad]", "spin [rad/s]"]
-    assert [axes.get_ylabel() for axes in grid[:, 0]] == [*observed, "action"]
-    position, angle = grid[0, 0], grid[2, 0]
+    assert [axes.get_ylabel() for axes in grid[:, 0]] == [*observed, "action", "abs(angle) + abs(spin)"]
+    position, angle, calm = grid[0, 0], grid[2, 0], grid[5, 0]
     assert [line.get_ydata()[0] for line in position.lines[1:]] == [0.2, -0.2]
     assert [line.get_ydata()[0] for line in angle.lines[1:]] == [0.2]
     best = max(episodes, key=lambda episode: episode.episode_return)
     assert position.lines[0].get_ydata() == pytest.approx(best.observations[:, 0])
+    assert calm.lines[0].get_ydata() == pytest.approx(np.abs(best.observations[:, 2:]).sum(axis=1))
+    assert calm.lines[1].get_ydata()[0] == 0.5
     assert [label.get_text() for label in grid[4, 0].get_yticklabels()] == ["left", "right"]
     assert "best of 4" in position.get_title()
     assert position.lines[0].get_xdata()[:3] == pytest.approx([0, 0.02, 0.04])
