@@ -397,7 +397,8 @@ def export(
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.formats import c_files, exported
+    from policygen.extensions.export.c import c_files
+    from policygen.extensions.export.formats import exported
     from policygen.extensions.export.source import Options
 
     options, policy = Options(float32, on_nan), _policy(source)

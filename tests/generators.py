@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.rows import Rule
 from policygen.policies.table import TablePolicy
-from policygen.quantities.compiled import compile_batch, compile_scalar
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.operations import OPERATIONS
+from policygen.quantities.program import Lowering
+from policygen.quantities.spelling import compiled, row_function
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
 from policygen.tasks.task import Task, output_names
@@ -37,13 +39,26 @@ def same(a: float, b: float, tolerance: float = 0.0) -> bool:
     return math.isfinite(a) and math.isfinite(b) and math.isclose(a, b, rel_tol=tolerance)
 
 
+def of_row(node: Node, names: Sequence[str]) -> Callable[[Sequence[float]], float]:
+    """An expression as a function of a row."""
+    lowering = Lowering((), names)
+    function = row_function(lowering.program([lowering.lower(node)]), [len(names)])
+    return lambda row: function(list(row))[0]
+
+
+def of_columns(node: Node, names: Sequence[str]) -> Callable[..., Any]:
+    """An expression as a function of columns."""
+    function = compiled([node], names)
+    return lambda columns: function(columns)[0]
+
+
 def both_forms(text: str, **quantities: float) -> float:
     """The value of an expression, computed as a batch and by itself."""
     names = list(quantities)
     node = parse_expression(text, names)
-    scalar = compile_scalar(node, names)(list(quantities.values()))
+    scalar = of_row(node, names)(list(quantities.values()))
     with np.errstate(all="ignore"):
-        batch = compile_batch(node, names)([np.array([value]) for value in quantities.values()])
+        batch = of_columns(node, names)([np.array([value]) for value in quantities.values()])
     assert same(float(np.ravel(batch)[0]), scalar, 1e-12)
     return scalar
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Actor, Decider, Indices, LearningDecider, Rows, Trajectory, chunks
-from policygen.policies.batched_linear import BatchedLinear, DifferentStructure
+from policygen.policies.population import DifferentStructure, Population
 from policygen.tasks.task import Task
 
 
@@ -120,7 +120,7 @@ class _BatchedActors:
 
     def begin(self, episodes: int, /) -> Decider:
         try:
-            return BatchedLinear(self.actors, self.each)
+            return Population(self.actors, self.each)
         except DifferentStructure:
             self._deciders = [actor.begin(self.each) for actor in self.actors]
             return self

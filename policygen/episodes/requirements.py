@@ -13,7 +13,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
 from policygen.policies.features import Reader, part_of_decision
-from policygen.quantities.compiled import compile_batch
+from policygen.quantities.spelling import ColumnFunction, compiled
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.requirements import Requirement, parsed
 from policygen.tasks.task import Task, decision_names
@@ -173,13 +173,13 @@ class _Compiled:
         self._names = (*self._reader.names, *decisions, *infos)
 
     @cached_property
-    def _functions(self) -> list[Callable[..., Any] | None]:
-        """The condition, the event (None for the start of the episode), and the two sides of a comparison."""
-        nodes: list[Node | None] = [self._condition, self._event]
+    def _function(self) -> ColumnFunction:
+        """A function that returns the condition, the event if there is one, and the two sides of a comparison."""
+        nodes = [node for node in (self._condition, self._event) if node is not None]
         match self._condition:
             case Call(operator, (left, right)) if operator in _DISTANCE:
                 nodes += [left, right]
-        return [compile_batch(node, self._names) if node is not None else None for node in nodes]
+        return compiled(nodes, self._names)
 
     def count(self, trajectories: Sequence[Trajectory]) -> Violations:
         found = [self.in_episode(episode) for episode in trajectories]
@@ -216,7 +216,7 @@ class _Compiled:
         return Sides(self._requirement.name, self._condition.arguments[0], *sides)  # type: ignore[union-attr]
 
     def _values(self, trajectory: Trajectory) -> list[Floats]:
-        """Return the value of each function at the T + 1 observations; the last is paired with the last action."""
+        """Return the condition, the event and the sides at the T + 1 observations, the last with the last action."""
         quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
         decided = [
@@ -230,8 +230,9 @@ class _Compiled:
                 raise TaskError(f"{what}, but the `info` of {self._task.gym_id} holds no number `{name}`")
         columns = [*quantities, *decided, *(info[name] for name in self._info)]
         with np.errstate(all="ignore"):
-            values = [f(columns) if f is not None else np.arange(n) == 0 for f in self._functions]
-        return [np.broadcast_to(np.asarray(one, np.float64), (n,)) for one in values]
+            values = [np.broadcast_to(np.asarray(one, np.float64), (n,)) for one in self._function(columns)]
+        # Without an event, the start of the episode is one.
+        return values if self._event is not None else [values[0], (np.arange(n) == 0).astype(np.float64), *values[1:]]
 
     def _counts(self, events: Bools) -> Bools:
         """Return for each row of an episode whether the condition must hold there."""

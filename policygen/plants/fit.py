@@ -12,7 +12,7 @@ import numpy.typing as npt
 from policygen.plants.transitions import Transitions
 from policygen.policies.plant import NEXT, Column, Equations, Plant
 from policygen.policies.shaping import REWARD
-from policygen.quantities.compiled import compile_together
+from policygen.quantities.spelling import compiled
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import names_in, needed_by
 
@@ -225,7 +225,7 @@ class _Problem:
         scales = dict(zip(_moves(equations), data.rms_changes, strict=True)) | {REWARD: data.rewards.std() or 1.0}
         self._targets, self._scales = (np.array([some[line] for line in lines]) for some in (targets, scales))
         names = [*equations.inputs, *equations.inputs_after]
-        self._predict = compile_together([equations.computed[one] for one in lines], names, equations.definitions)
+        self._predict = compiled([equations.computed[one] for one in lines], names, equations.definitions)
         self._memory = data.memory(equations, equations.values.tolist(), list(hidden))
         starts = np.array(equations.hidden_starts).reshape(-1, 2)
         self._means, self._spreads = starts[:, :1], np.maximum(starts[:, 1:], 1e-9)
@@ -320,7 +320,7 @@ class _Problem:
         memory = data.memory(self._equations, values, hidden) if len(hidden) else self._memory
         inputs = [*data.before[kept].T, *(column[..., kept] for column in memory), *self._decided, *values]
         with np.errstate(all="ignore"):
-            found = self._predict([*inputs, *data.after[kept].T])
+            found = self._predict([np.asarray(one, np.float64) for one in (*inputs, *data.after[kept].T)])
             shape = (variants, len(kept))
             each = zip(found, self._targets, self._scales, strict=True)
             parts = [

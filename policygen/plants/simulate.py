@@ -45,14 +45,14 @@ class PlantCopies:
         equations, plant = self._equations, self._plant
         n = len(self._state[0])
         decided = equations.decided(actions)
-        moved, memory = equations.step(self._state, self._memory, decided, self._values, n=n)
+        moved, memory = equations.step(self._state, self._memory, decided, self._values)
         after = np.empty((len(moved), n))
         for row, column in zip(after, moved, strict=True):
             row[:] = column
         outside = ~((after >= self._low) & (after <= self._high)).all(axis=0)
         if outside.any():
             after[:, outside] = np.clip(np.nan_to_num(after[:, outside]), self._low, self._high)
-        paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after), n=n)
+        paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after))
         rewards, ended = np.empty(n), np.empty(n, np.bool_)
         rewards[:], ended[:] = paid, ends
         failed = outside | ~np.isfinite(rewards)

@@ -17,17 +17,9 @@ import numpy.typing as npt
 from numpy import ndarray
 
 from policygen.errors import PolicyError
-from policygen.quantities.compiled import (
-    Array,
-    BatchFunction,
-    ScalarFunction,
-    compile_batch,
-    compile_scalar,
-    finite,
-    finite_scalar,
-    slot_of,
-)
 from policygen.quantities.grid import Grid
+from policygen.quantities.program import Lowering, slot_of
+from policygen.quantities.spelling import Array, ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import Node, needed_by, remembered_in
 from policygen.tasks.task import Task, decision_names, outputs_by_actuator
@@ -70,13 +62,22 @@ class Reader:
         """Names of the values remembered from one step to the next: quantities and parts of the decision."""
         return tuple(sorted(self.previous.union(*(remembered_in(node) for _, node in self.needed))))
 
-    @cached_property
-    def _batch(self) -> tuple[BatchFunction | None, ...]:
-        return tuple(compile_batch(one[1], self.names) if one in self.needed else None for one in self.features)
+    def lowering(self) -> Lowering:
+        """Return the lowering of observations, remembered values and features, for expressions over them."""
+        lowering = Lowering(self.task.columns, tuple(map(slot_of, self.remembered)))
+        for name, node in self.features:
+            lowering.define(name, node)
+        return lowering
 
     @cached_property
-    def _scalar(self) -> tuple[ScalarFunction | None, ...]:
-        return tuple(compile_scalar(one[1], self.names) if one in self.needed else None for one in self.features)
+    def _features_of_columns(self) -> ColumnFunction:
+        lowering = self.lowering()
+        return column_function(lowering.program([lowering.named[name] for name, _ in self.needed]))
+
+    @cached_property
+    def _features_of_row(self) -> RowFunction:
+        lowering = self.lowering()
+        return row_function(lowering.program([lowering.named[name] for name, _ in self.needed]), [self._width])
 
     def columns(self, observed: Columns) -> list[Array]:
         """Return a column for each of `names`: observations unchanged, features as float64.
@@ -86,16 +87,17 @@ class Reader:
         Args:
             observed: d columns of observations, then m columns of remembered values.
         """
-        if not self.features:
-            return list(observed)
-        wide = [np.asarray(column, np.float64) for column in observed]
+        if not self.needed:
+            return [*observed, *(np.zeros(1) for _ in self.features)]
         shape = (len(observed[0]),)
         with np.errstate(all="ignore"):
-            for function in self._batch:
-                value = np.zeros(1) if function is None else np.broadcast_to(finite(np.asarray(function(wide))), shape)
-                wide.append(np.ascontiguousarray(value))
-        # Observations keep their own dtype, as in a task without features. Otherwise rounding could change their bins.
-        return [*observed, *wide[len(observed) :]]
+            computed = self._features_of_columns([np.asarray(column, np.float64) for column in observed])
+        found = dict(zip((name for name, _ in self.needed), computed, strict=True))
+        features = (
+            np.broadcast_to(np.asarray(found[n]), shape) if n in found else np.zeros(1) for n, _ in self.features
+        )
+        # Observations keep their own dtype, as in a task without features.
+        return [*observed, *map(np.ascontiguousarray, features)]
 
     def row(self, observation: Sequence[float] | Array) -> list[float]:
         """Return all quantities of a row of d observed and m remembered numbers; see `completed`."""
@@ -109,9 +111,10 @@ class Reader:
         """
         if len(row) != self._width:
             raise self.refusal(row)
-        for function in self._scalar:
-            row.append(0.0 if function is None else finite_scalar(function(row)))
-        return row
+        if self.needed:
+            found = dict(zip((name for name, _ in self.needed), self._features_of_row(row), strict=True))
+            return row + [found.get(name, 0.0) for name, _ in self.features]
+        return row + [0.0] * len(self.features)
 
     @cached_property
     def _width(self) -> int:
@@ -128,6 +131,21 @@ class Reader:
     def next_memory(self, quantities: Any, action: Any) -> list[Any]:
         """Return the memory after a step, given a row of quantities and an action, or n of each as columns."""
         return [part(quantities, action) for part in self._memory_parts]
+
+    def next_memory_steps(self, lowering: Lowering, decided: Sequence[int]) -> list[int]:
+        """Return the steps of the next memory, given those of the decision: one per actuator, or one for all."""
+        named = lowering.named
+        return [named[n] if n in named else self._part_step(lowering, decided, n) for n in self.remembered]
+
+    def _part_step(self, lowering: Lowering, decided: Sequence[int], name: str) -> int:
+        k, label = place_in_decision(self.task, name)
+        if len(decided) == len(self.task.actuators) and not lowering.is_table(decided[0]):
+            part = decided[k]
+            if label is None and not self.task.actuators[k].is_choice:
+                part = lowering.add("single", part)
+        else:
+            part = decided[0] if self.task.action_space == "discrete" else lowering.add("part", decided[0], data=k)
+        return part if label is None else lowering.add("equals", part, data=label)
 
     @cached_property
     def next_memory_of_row(self) -> Callable[[Sequence[float], Any], list[float]]:
@@ -215,18 +233,27 @@ def _quantity(index: int) -> Callable[[Any, Any], Any]:
     return lambda quantities, action: quantities[index]
 
 
+def place_in_decision(task: Task, name: str) -> tuple[int, int | None]:
+    """Return the position of the actuator of a part of the decision, and of the label if the part is a label's.
+
+    Raises:
+        PolicyError: no part has this name.
+    """
+    for k, (actuator, outputs) in enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True)):
+        if actuator.name == name:
+            return k, None
+        if name in outputs:
+            return k, outputs.index(name)
+    raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
+
+
 def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
     """Return a function from (quantities, action) to the named part: a number, a label's index, or 1 or 0 for a label.
 
     Raises:
         PolicyError: no part has this name.
     """
-    each = enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True))
-    found = [(k, a, outputs) for k, (a, outputs) in each if a.name == name or name in outputs]
-    if not found:
-        raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
-    k, actuator, outputs = found[0]
-    label = outputs.index(name) if actuator.name != name else None
+    k, label = place_in_decision(task, name)
     is_discrete = task.action_space == "discrete"
 
     def part(quantities: Any, action: Any) -> Any:

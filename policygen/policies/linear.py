@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,34 +12,21 @@ import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.policies.features import Columns, Lets
-from policygen.policies.policy import Actions, Policy, let_lines
-from policygen.quantities.compiled import (
-    BatchFunction,
-    ScalarFunction,
-    compile_batch,
-    compile_scalar,
-    finite,
-    finite_scalar,
-)
+from policygen.policies.policy import Policy, let_lines
+from policygen.quantities.program import Lowering
+from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Name, Node, linear_terms
-from policygen.tasks.actions import each_row
 from policygen.tasks.checked import checked
 from policygen.tasks.task import Task, decision_names, output_names, output_slices
-
-# The rounding of a matrix product depends on its number of rows. Batches of fewer rows are therefore summed term by
-# term, so that an episode does not depend on the others in its batch.
-MATRIX_PRODUCT_FROM = 4_096
-# Batches of more rows are split into blocks that stay in the processor's cache from the product to the clipping.
-ROWS_AT_A_TIME = 65_536
 
 
 @dataclass(frozen=True, repr=False)
 class LinearPolicy(Policy):
     """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
 
-    A choice takes the first label with the highest score; a number is clipped to the action space. The map from `terms`
-    to outputs is a matrix: each non-linear part of an equation is a term of its own.
+    A choice takes the first label with the highest score; a number is clipped to the action space. Equations are
+    computed as they are written, sums from left to right; `terms`, `weights` and `bias` describe them as a matrix.
 
     Raises:
         PolicyError: the equations are not exactly one per output, in order.
@@ -76,13 +63,6 @@ class LinearPolicy(Policy):
         """Return the equations, as (output, expression)."""
         return list(self.equations)
 
-    @cached_property
-    def _raw_weights(self) -> npt.NDArray[np.float64] | None:
-        """Weights of the observations, shape (d, outputs); None if a term is not an observation."""
-        names = self.task.observation_names
-        is_plain = all(isinstance(term, Name) and term.name in names for term in self.terms)
-        return self.plain_weights(names) if is_plain else None
-
     def plain_weights(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return the weights of the terms that are one of these quantities, shape (names, outputs); others are 0."""
         weights = np.zeros((len(names), len(self.equations)))
@@ -91,107 +71,17 @@ class LinearPolicy(Policy):
                 weights[names.index(term.name)] = row
         return weights
 
-    @cached_property
-    def _batch_terms(self) -> tuple[BatchFunction, ...]:
-        return tuple(compile_batch(term, self.reader.names) for term in self.terms)
+    def decided(self, lowering: Lowering) -> list[int]:
+        """Add the steps of the decision; return one for each actuator."""
+        return decide(self.task, self.equations, lowering)
 
-    @cached_property
-    def _scalar_terms(self) -> tuple[ScalarFunction, ...]:
-        return tuple(compile_scalar(term, self.reader.names) for term in self.terms)
-
-    @cached_property
-    def _scalar_weights(self) -> tuple[tuple[float, tuple[tuple[int, float], ...]], ...]:
-        """For each output its constant, and the index and coefficient of each of its terms."""
-        columns = zip(self.bias.tolist(), self.weights.T.tolist(), strict=True)
-        return tuple((bias, tuple((i, w) for i, w in enumerate(column) if w != 0.0)) for bias, column in columns)
-
-    @cached_property
-    def _spans(self) -> tuple[tuple[slice, bool], ...]:
-        """For each actuator the slice of its outputs, and whether it is a choice."""
-        is_choice = (actuator.is_choice for actuator in self.task.actuators)
-        return tuple(zip(output_slices(self.task), is_choice, strict=True))
-
-    def outputs(self, columns: Columns) -> npt.NDArray[Any]:
+    def outputs(self, columns: Columns) -> npt.NDArray[np.float64]:
         """Return scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
-        if self._raw_weights is not None and len(columns[0]) >= MATRIX_PRODUCT_FROM:
-            rows = columns.T if isinstance(columns, np.ndarray) else np.stack(columns, axis=1)
-            dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.float64
-            with np.errstate(all="ignore"):
-                raw: npt.NDArray[Any] = rows @ self._raw_weights.astype(dtype)
-                if self.bias.any():
-                    raw += each_row(self.bias, raw)
-                # In a matrix product NaN or infinity affects all outputs of its row, also those that do not read it.
-                if not np.isfinite(raw).all():
-                    affected = ~np.isfinite(raw).all(axis=1)
-                    raw[affected] = finite(self._outputs_of_terms(self.reader.columns(list(rows[affected].T))))
-            return raw
-        return finite(self._outputs_of_terms(self.reader.columns(columns)))
-
-    def term_columns(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        """Return the `terms` for n rows of quantities, given as the columns of `reader`: shape (terms, n)."""
-        quantities = [np.asarray(column, np.float64) for column in columns]
-        features = np.empty((len(self.terms), len(columns[0])))
+        lowering = self.reader.lowering()
+        program = lowering.program([lowering.output(name, node) for name, node in self.equations])
         with np.errstate(all="ignore"):
-            for row, function in zip(features, self._batch_terms, strict=True):
-                row[:] = finite(np.asarray(function(quantities)))
-        return features
-
-    def _outputs_of_terms(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
-        n, terms = len(columns[0]), self.term_columns(columns)
-        with np.errstate(all="ignore"):
-            if n >= MATRIX_PRODUCT_FROM:
-                return np.asarray(terms.T @ self.weights + self.bias)
-            return weighted_sum(terms, self.weights, np.tile(self.bias, (n, 1)))
-
-    def act_columns(self, columns: Columns) -> Actions:
-        """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
-        n = len(columns[0])
-        if n <= ROWS_AT_A_TIME:
-            return self.chosen(self.outputs(columns))
-        blocks = []
-        for rows in (slice(start, start + ROWS_AT_A_TIME) for start in range(0, n, ROWS_AT_A_TIME)):
-            block = columns[:, rows] if isinstance(columns, np.ndarray) else [column[rows] for column in columns]
-            blocks.append(self.act_columns(block))
-        return np.concatenate(blocks)
-
-    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Return the actions for the result of `reader.columns`."""
-        return self.chosen(finite(self._outputs_of_terms(quantities)))
-
-    def chosen(self, outputs: npt.NDArray[Any]) -> Actions:
-        """Convert finite scores and unclipped numbers, shape (n, outputs), to actions; may overwrite `outputs`."""
-        if self.task.action_space == "box":
-            return self.task.limits.to_actions(outputs)
-        decided = [
-            np.argmax(outputs[:, own], axis=1) if is_choice else outputs[:, own.start] for own, is_choice in self._spans
-        ]
-        if self.task.action_space == "discrete":
-            return decided[0]
-        rows = np.stack(decided, axis=1)
-        return self.task.limits.to_actions(rows) if self.task.has_numbers else rows
-
-    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
-        """Return the action for a flattened observation of length d: an int for Discrete, else an array (m,)."""
-        try:
-            return self._act_on(self.reader.row(observation))
-        except (TypeError, ValueError):  # not numbers
-            raise self.reader.refusal(observation) from None
-
-    def _act_on(self, quantities: Sequence[float]) -> Any:
-        terms = [finite_scalar(function(quantities)) for function in self._scalar_terms]
-        values = [
-            finite_scalar(sum([weight * terms[i] for i, weight in weights]) + bias)
-            for bias, weights in self._scalar_weights
-        ]
-        if self.task.action_space == "box":
-            return self.task.limits.to_action(values)
-        decided: list[float] = []
-        for span, is_choice in self._spans:
-            own = values[span]
-            decided.append(own.index(max(own)) if is_choice else own[0])
-        if self.task.action_space == "discrete":
-            return decided[0]
-        return self.task.limits.to_action(decided) if self.task.has_numbers else np.array(decided, np.int64)
+            outputs = column_function(program)([np.ascontiguousarray(column, np.float64) for column in columns])
+        return np.stack([np.broadcast_to(output, len(columns[0])) for output in outputs], axis=1)
 
     def _to_text(self, *, whole: bool) -> str:
         lets = let_lines(self.reader.needed if whole else self.lets)
@@ -213,11 +103,13 @@ class _LinearRecord:
     equations: dict[str, str]
 
 
-def weighted_sum(
-    terms: Iterable[npt.NDArray[np.float64]], weights: npt.NDArray[np.float64], bias: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
-    """Return `bias`, shape (n, outputs), plus each term, shape (n,), times its weights, added in this order."""
-    result = bias.copy()
-    for term, weight in zip(terms, weights, strict=True):
-        result += term[:, None] * weight
-    return result
+def decide(task: Task, equations: Sequence[tuple[str, Node]], lowering: Lowering) -> list[int]:
+    """Add the steps of equations and of the decision by them; return the decision of each actuator."""
+    outputs = [lowering.output(name, node) for name, node in equations]
+    decided = []
+    for actuator, own, limits in zip(task.actuators, output_slices(task), task.limits.bounds, strict=True):
+        if actuator.is_choice:
+            decided.append(lowering.add("highest", *outputs[own]))
+        else:
+            decided.append(lowering.add("limited", outputs[own.start], data=limits))
+    return decided

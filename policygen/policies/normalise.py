@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.policies.features import Reader
-from policygen.quantities.compiled import finite
+from policygen.quantities.spelling import finite
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Call, Name, Node, Number
 from policygen.tasks.task import Task

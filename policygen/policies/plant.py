@@ -21,7 +21,8 @@ from policygen.policies.cells import NUMBER
 from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.parts import ENDS, HIDDEN
 from policygen.policies.shaping import REWARD
-from policygen.quantities.compiled import compile_together, slot_of
+from policygen.quantities.program import slot_of
+from policygen.quantities.spelling import compiled
 from policygen.quantities.text import format_number, is_name, next_of, parse_expression, to_digits, to_text
 from policygen.quantities.tree import (
     Call,
@@ -205,12 +206,12 @@ class Equations:
             [self.computed.get(f"{NEXT} {name}", Name(name)) for name in names]
             for names in (self.task.observation_names, self.plant.hidden)
         )
-        return compile_together([*moved, *map(Name, self.remembered), *hidden], self.inputs, self.definitions)
+        return compiled([*moved, *map(Name, self.remembered), *hidden], self.inputs, self.definitions)
 
     @cached_property
     def _reward_and_end(self) -> Any:
         nodes = [self.computed.get(name, Number(0.0)) for name in (REWARD, ENDS)]
-        return compile_together(nodes, [*self.inputs, *self.inputs_after], self.definitions)
+        return compiled(nodes, [*self.inputs, *self.inputs_after], self.definitions)
 
     def memory(self, hidden: Sequence[Column], n: int) -> list[Column]:
         """Return the memory at the start of n episodes: NaN for each of `remembered`, then the hidden states."""
@@ -227,9 +228,7 @@ class Equations:
                 moments[name] = (first, second) if word == "normal" else uniform
         return tuple(moments.values())
 
-    def step(
-        self, observed: Columns, memory: Columns, decided: Columns, values: Any, *, n: int | None = None
-    ) -> tuple[list[Any], list[Any]]:
+    def step(self, observed: Columns, memory: Columns, decided: Columns, values: Any) -> tuple[list[Any], list[Any]]:
         """Return the observations after a step, and the memory for the next one.
 
         Args:
@@ -237,22 +236,21 @@ class Equations:
             memory: a column for each of `remembered` and each hidden state; see `memory`.
             decided: the columns that `decided` returns.
             values: for each of `values` a number, or an array that broadcasts with the columns.
-            n: the length of the columns if none has two dimensions; a step is faster if it is given.
         """
         with np.errstate(all="ignore"):
-            found = self._advance([*observed, *memory, *decided, *values], n)
+            found = list(self._advance(_arrays(*observed, *memory, *decided, *values)))
         width = len(self.task.observation_names)
         return found[:width], found[width:]
 
     def outcome(
-        self, observed: Columns, memory: Columns, decided: Columns, values: Any, after: Columns, *, n: int | None = None
+        self, observed: Columns, memory: Columns, decided: Columns, values: Any, after: Columns
     ) -> tuple[Any, Any]:
         """Return the reward of a step, and 1 or 0: whether the episode ends after it.
 
         The arguments are those of `step`, and the observations `after` it.
         """
         with np.errstate(all="ignore"):
-            reward, ends = self._reward_and_end([*observed, *memory, *decided, *values, *after], n)
+            reward, ends = self._reward_and_end(_arrays(*observed, *memory, *decided, *values, *after))
         return reward, ends
 
     @cached_property
@@ -265,7 +263,11 @@ class Equations:
         if node is None:
             return None
         other = needed_by(read_by([node]), self.definitions) - self.definitions.keys() - set(self.inputs_after)
-        return None if other else compile_together([node], self.inputs_after, self.definitions)
+        return None if other else compiled([node], self.inputs_after, self.definitions)
+
+
+def _arrays(*values: Any) -> list[npt.NDArray[np.float64]]:
+    return [np.asarray(value, np.float64) for value in values]
 
 
 def _margin(node: Node) -> Node | None:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -24,6 +25,8 @@ from policygen.outgoing import as_html
 from policygen.policies.comments import Comments, commented, comments_of
 from policygen.policies.features import Columns, Lets, Reader, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
+from policygen.quantities.program import Lowering, Program
+from policygen.quantities.spelling import ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Node, names_in, remembered_in
 from policygen.tasks.actions import shaped
@@ -39,6 +42,7 @@ Actions = npt.NDArray[Any]
 FORMAT = "policygen-policy/1"
 BEST = "best.json"  # the best policy of a run, in its folder
 _LARGEST = 2**28  # characters of a saved policy
+ROWS_AT_A_TIME = 16_384  # rows computed together: their columns fit in the processor's cache
 # Every kind of policy by its name; defining a class adds it.
 KINDS: dict[str, type[Policy]] = {}
 # A phrase, a name or a number in a policy's text, as `size_of` counts them.
@@ -77,28 +81,100 @@ class Policy(ABC):
         return f"{as_html(repr(self))}<pre style='max-height: 40em; overflow: auto'>{as_html(self._text)}</pre>"
 
     @abstractmethod
+    def decided(self, lowering: Lowering) -> list[int]:
+        """Add the steps of the decision; return one for each actuator, or a single one for the whole action."""
+
+    @cached_property
+    def program(self) -> Program:
+        """The policy as a program: from d observed and m remembered numbers to the decision and the next memory."""
+        lowering = self.reader.lowering()
+        decided = self.decided(lowering)
+        return lowering.program([*decided, *self.reader.next_memory_steps(lowering, decided)])
+
+    @property
+    def decision_parts(self) -> int:
+        """Number of results of the program that are the decision; the others are the next memory."""
+        return len(self.program.results) - len(self.remembers)
+
+    @cached_property
+    def _of_row(self) -> RowFunction:
+        """The function from an observation, and the memory if there is one, to the action (and the next memory)."""
+        parts, remembers = self.decision_parts, bool(self.remembers)
+
+        def finish(texts: list[str]) -> str:
+            action = texts[0]
+            if parts > 1 or (self.task.has_numbers and self.kind != "table"):
+                action = f"array(({', '.join(texts[:parts])},), {'float32' if self.task.has_numbers else 'int64'})"
+            return f"({action}, [{', '.join(texts[parts:])}])" if remembers else action
+
+        widths = [self.task.width, len(self.remembers)] if remembers else [self.task.width]
+        return row_function(self.program, widths, finish)
+
+    @cached_property
+    def _of_columns(self) -> ColumnFunction:
+        return column_function(self.program)
+
+    @cached_property
+    def _computes(self) -> bool:
+        """Whether a decision takes more than a look-up of observations."""
+        return any(step.op not in ("input", "number", "look_up") for step in self.program.steps)
+
     def act_columns(self, columns: Columns) -> Actions:
         """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
+        n = len(columns[0])
+        if n <= ROWS_AT_A_TIME or not self._computes:
+            return self._computed(columns)[0]
+        blocks = []
+        for rows in (slice(start, start + ROWS_AT_A_TIME) for start in range(0, n, ROWS_AT_A_TIME)):
+            block = columns[:, rows] if isinstance(columns, np.ndarray) else [column[rows] for column in columns]
+            blocks.append(self._computed(block)[0])
+        return np.concatenate(blocks)
 
-    @abstractmethod
+    def _computed(self, columns: Columns) -> tuple[Actions, Sequence[Any]]:
+        """Return n actions and the columns of the next memory, for columns of observed and remembered numbers."""
+        n, parts = len(columns[0]), self.decision_parts
+        if self._computes:
+            columns = [np.ascontiguousarray(column, np.float64) for column in columns]
+        with np.errstate(all="ignore"):
+            results = self._of_columns(columns)
+        return self.as_actions(results[:parts], n), results[parts:]
+
+    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
+        """Return n actions for the result of `reader.columns`: a column for each of `reader.names`."""
+        lowering = Lowering((), self.reader.names)
+        function = column_function(lowering.program(self.decided(lowering)))
+        with np.errstate(all="ignore"):
+            return self.as_actions(function([np.asarray(one, np.float64) for one in quantities]), len(quantities[0]))
+
+    def as_actions(self, decided: Sequence[Any], n: int) -> Actions:
+        """Return the values of the steps of `decided` as n actions."""
+        if self.kind == "table":
+            return np.asarray(decided[0])
+        if self.task.action_space == "discrete":
+            actions: Actions = np.empty(n, np.int64)
+            actions[:] = decided[0]
+            return actions
+        actions = np.empty((n, len(decided)), np.float32 if self.task.has_numbers else np.int64)
+        for k, values in enumerate(decided):
+            actions[:, k] = values
+        return actions
+
     def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
         """Return the action for a flattened observation of length d: an int for Discrete, else an array of shape (m,).
 
         Raises:
             PolicyError: it is not a row of d numbers; `controller` takes an environment's own observations.
         """
+        try:
+            if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
+                return self._of_row(observation.tolist())
+            return self._of_row(array("d", observation).tolist())
+        except (TypeError, ValueError):  # not d numbers, or the memory is missing
+            raise self.reader.refusal(observation) from None
 
     def controller(self) -> Controller:
         """Return a controller, which takes an environment's own observations (Dict, Tuple, array, index) one by one."""
         return Controller(self)
-
-    @abstractmethod
-    def _act_on(self, quantities: Sequence[float]) -> Any:
-        """Return the action for one row of quantities as `reader` computes them."""
-
-    @abstractmethod
-    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Return the actions for the result of `reader.columns`: a column of shape (n,) for each of `reader.names`."""
 
     def predict(
         self,
@@ -219,27 +295,18 @@ class Policy(ABC):
         if not fits or memory.shape != (len(rows), m):
             shapes = f"got {rows.shape} and {memory.shape}"
             raise PolicyError(f"expected observations of shape (n, {d}) and a memory of shape (n, {m}), {shapes}")
-        quantities = self.reader.columns([*rows.T, *memory.T])
-        actions = self.act_on_quantities(quantities)
-        # Computed before any assignment: a value may depend on the old memory.
-        values = [np.broadcast_to(value, len(rows)) for value in self.reader.next_memory(quantities, actions)]
-        memory[:] = np.stack(values, axis=1)
+        actions, following = self._computed([*rows.T, *memory.T])
+        for column, values in zip(memory.T, following, strict=True):
+            column[:] = values
         return actions
 
-    @cached_property
+    @property
     def step(self) -> Callable[[list[float], list[float]], tuple[Any, list[float]]]:
-        """A function from an observation and the memory to the action and the next memory.
+        """The function of a policy with memory from an observation and the memory to the action and the next memory.
 
         Its arguments are lists of d and m floats; the memory of the first step is a row of `start`.
         """
-        completed, act, next_memory = self.reader.completed, self._act_on, self.reader.next_memory_of_row
-
-        def step(observation: list[float], memory: list[float]) -> tuple[Any, list[float]]:
-            quantities = completed(observation + memory)
-            action = act(quantities)
-            return action, next_memory(quantities, action)
-
-        return step
+        return self._of_row
 
     def begin(self, episodes: int, /) -> Policy | MemoryDecider:
         """Return a decider of episodes that are played side by side: the policy itself if it has no memory."""
@@ -253,7 +320,8 @@ class Policy(ABC):
             return self.act(observations)
         # Separate rows are few. Up to some tens of rows, single decisions cost less than a batch, and their results
         # never depend on the number of rows.
-        return list(map(self.act_one, observations))
+        act = self._of_row
+        return [act(observation.tolist()) for observation in observations]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Compiled functions, cached on the object, cannot be pickled; the copy compiles them again.

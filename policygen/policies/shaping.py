@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import Reader, decision_columns, parse_lets
-from policygen.quantities.compiled import Array, BatchFunction, compile_batch, finite
+from policygen.quantities.spelling import Array, ColumnFunction, compiled, finite
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Node, names_in, negated, remembered_in
 from policygen.tasks.task import Task, decision_names
@@ -75,9 +75,10 @@ class Measure:
         terms = summands(objective) if shaping.objective else []
         self.terms = tuple(map(to_text, terms))
         self._decided = decision_columns(task)
-        # The objective, then each of its terms, as functions of quantities, parts of the decision and the reward.
-        self._functions = [compile_batch(node, (*self._reader.names, *names)) for node in (objective, *terms)]
-        self._potential_function = compile_batch(potential, self._potential_reader.names)
+        # Functions of quantities, parts of the decision and the reward.
+        read = (*self._reader.names, *names)
+        self._objective, self._terms = compiled([objective], read), compiled(terms, read)
+        self._potential = compiled([potential], self._potential_reader.names)
 
     @property
     def remembers(self) -> tuple[str, ...]:
@@ -91,40 +92,42 @@ class Measure:
             observations: shape (n, d).
         """
         quantities = self._reader.columns(np.asarray(observations, np.float64).T)
-        return np.asarray(self._computed(self._functions[:1], quantities, actions, rewards)[0])
+        return np.asarray(self._computed(self._objective, quantities, actions, rewards)[0])
 
     def sums(self, episodes: Sequence[Any]) -> Column:
         """Return the sum of the objective over the steps of each trajectory, shape (episodes,)."""
-        return np.asarray(self._sums(self._functions[:1], episodes)[0])
+        return np.asarray(self._sums(self._objective, 1, episodes)[0])
 
     def sums_of_terms(self, episodes: Sequence[Any]) -> Column:
         """Return the sum of each of the `terms` over the steps of each trajectory, shape (terms, episodes)."""
-        return self._sums(self._functions[1:], episodes)
+        return self._sums(self._terms, len(self.terms), episodes)
 
-    def _sums(self, functions: Sequence[BatchFunction], episodes: Sequence[Any]) -> Column:
-        played, sums = [t for t in episodes if t.length], np.zeros((len(functions), len(episodes)))
-        if not played:
+    def _sums(self, function: ColumnFunction, count: int, episodes: Sequence[Any]) -> Column:
+        played, sums = [t for t in episodes if t.length], np.zeros((count, len(episodes)))
+        if not played or not count:
             return sums
         quantities = self._reader.along_all([(t.observations[:-1].astype(np.float64), t.actions) for t in played])
         actions, rewards = (np.concatenate([getattr(t, name) for t in played]) for name in ("actions", "rewards"))
-        computed = self._computed(functions, quantities, actions, rewards)
+        computed = self._computed(function, quantities, actions, rewards)
         starts = np.cumsum([0, *(t.length for t in played[:-1])])
         sums[:, [i for i, t in enumerate(episodes) if t.length]] = np.add.reduceat(computed, starts, axis=1)
         return sums
 
     def _computed(
-        self, functions: Sequence[BatchFunction], quantities: Sequence[Array], actions: Array, rewards: Array
+        self, function: ColumnFunction, quantities: Sequence[Array], actions: Array, rewards: Array
     ) -> Column:
-        """Return the values of some `_functions` at n steps, shape (functions, n); they are made finite."""
+        """Return the values of some expressions at n steps, shape (expressions, n); they are made finite."""
         columns = [*quantities, *self._decided(actions), np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):
-            return np.stack([finite(np.broadcast_to(f(columns), len(rewards)).astype(np.float64)) for f in functions])
+            found = function(columns)
+        return np.stack([finite(np.broadcast_to(values, len(rewards)).astype(np.float64)) for values in found])
 
     def potentials(self, observations: Array) -> Column:
         """Return the potential, shape (n,), of states observed as shape (n, d); zeros without a potential."""
         quantities = self._potential_reader.columns(np.asarray(observations, np.float64).T)
         with np.errstate(all="ignore"):
-            return finite(np.broadcast_to(self._potential_function(quantities), len(observations)).astype(np.float64))
+            (values,) = self._potential(quantities)
+        return finite(np.broadcast_to(values, len(observations)).astype(np.float64))
 
 
 def summands(node: Node) -> list[Node]:

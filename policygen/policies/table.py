@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numpy import ndarray
 
 from policygen.errors import PolicyError
 from policygen.policies.cells import action_text, bins_line, bins_text, row_line
 from policygen.policies.comments import Comments
-from policygen.policies.features import CellReader, Columns, Lets, cell_reader
+from policygen.policies.features import CellReader, Lets, cell_reader
 from policygen.policies.policy import Actions, Policy, let_lines
 from policygen.policies.rows import Rule, compressed, dense_table, uncovered
 from policygen.quantities.grid import Grid
+from policygen.quantities.program import Lowering
 from policygen.quantities.text import unknown_name
 from policygen.tasks.checked import checked
 from policygen.tasks.records import grid_from_record, grid_to_record
@@ -103,10 +103,6 @@ class TablePolicy(Policy):
         return actions
 
     @cached_property
-    def _action_list(self) -> list[Any]:
-        return self.actions.tolist() if self.task.action_space == "discrete" else list(self.actions)
-
-    @cached_property
     def reader(self) -> CellReader:
         """The reader that computes the binned quantities and the cells."""
         return cell_reader(self.task, self.grid, self.lets)
@@ -119,31 +115,11 @@ class TablePolicy(Policy):
         """Return the cell indices of flattened observations of shape (n, d)."""
         return self.reader.cells(observations)
 
-    def act_columns(self, columns: Columns) -> Actions:
-        """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
-        return self.grid.look_up(self.reader.binned(columns), self.actions)
-
-    def act_one(self, observation: Sequence[float] | npt.NDArray[Any]) -> Any:
-        """Return the action for a flattened observation of length d: an int for Discrete, else an array (m,)."""
-        try:
-            return self._decide(observation.tolist() if isinstance(observation, ndarray) else observation)
-        except (TypeError, ValueError, LookupError):  # not a row of d numbers
-            raise self.reader.refusal(observation) from None
-
-    @cached_property
-    def _decide(self) -> Callable[[Sequence[float]], Any]:
-        """A function from one observation, as plain floats, to its action."""
-        actions, reader, cell = self._action_list, self.reader, self.reader.cell_of
-        if reader.features or reader.remembered:
-            return lambda observation: actions[cell(reader.row(observation))]
-        return lambda observation: actions[cell(observation)]
-
-    def _act_on(self, quantities: Sequence[float]) -> Any:
-        return self._action_list[self.reader.cell_of(quantities)]
-
-    def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Return the actions for the result of `reader.columns`."""
-        return self.grid.look_up([quantities[i] for i in self.reader.positions], self.actions)
+    def decided(self, lowering: Lowering) -> list[int]:
+        """Add the steps of the decision; return the one that looks up the whole action."""
+        # Bins are those of the observations themselves: NaN belongs to the top bin.
+        binned = [lowering.inputs.get(name, lowering.named[name]) for name in self.grid.names]
+        return [lowering.look_up(binned, self.grid, self.actions)]
 
     def _to_text(self, *, whole: bool) -> str:
         lines = let_lines(self.reader.needed if whole else self.lets)

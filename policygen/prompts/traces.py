@@ -19,8 +19,8 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.account import Shortfall, reached_its_goal, shortfall
 from policygen.prompts.columns import NOTHING_RELEVANT, Relevance, ranked
 from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rhythms, usual_ranges
-from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Grid
+from policygen.quantities.program import slot_of
 from policygen.quantities.text import to_digits
 from policygen.quantities.words import decoded
 from policygen.tasks.feet import Heights

@@ -110,13 +110,14 @@ class Grid:
         return math.prod(self.shape)
 
     @cached_property
-    def _strides(self) -> tuple[int, ...]:
+    def strides(self) -> tuple[int, ...]:
+        """By how much the number of a cell grows with the bin of each dimension."""
         return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
     @cached_property
     def _narrow_strides(self) -> npt.NDArray[Any]:
         """The strides in the narrowest dtype that holds a cell index; numpy computes faster with narrow integers."""
-        return np.array(self._strides).astype(np.min_scalar_type(self.size - 1))
+        return np.array(self.strides).astype(np.min_scalar_type(self.size - 1))
 
     def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
         """Return the cell indices of n states, shape (n,).
@@ -161,7 +162,7 @@ class Grid:
             positions: the position in the row of each dimension's quantity.
         """
         edges_of = (dimension.rounded_edges for dimension in self.dimensions)
-        parts = tuple(zip(positions, edges_of, self._strides, strict=True))
+        parts = tuple(zip(positions, edges_of, self.strides, strict=True))
 
         def cell(row: Sequence[float]) -> int:
             if len(row) != width:

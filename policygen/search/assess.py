@@ -17,7 +17,7 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
-from policygen.quantities.compiled import compile_batch
+from policygen.quantities.spelling import compiled
 from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import FOR_TABLES
 from policygen.runs.state import Assessment, Search, revised
@@ -150,8 +150,8 @@ def undefined_shares(policy: Policy, trajectories: Sequence[Trajectory]) -> tupl
     # A quantity that nothing reads has one number per episode.
     columns = [column if len(column) == steps else np.zeros(steps) for column in joined]
     with np.errstate(all="ignore"):
-        values = [(name, np.asarray(compile_batch(node, policy.reader.names)(columns))) for name, node in formulas]
-    shares = ((name, float(np.mean(~np.isfinite(found)))) for name, found in values)
+        values = compiled([node for _, node in formulas], policy.reader.names)(columns)
+    shares = ((name, float(np.mean(~np.isfinite(v)))) for (name, _), v in zip(formulas, values, strict=True))
     return tuple((name, share) for name, share in shares if share > 0)
 
 

@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from generators import NASTY, same
+from generators import NASTY, of_columns, of_row, same
 
 from policygen.errors import ExpressionError
-from policygen.quantities.compiled import compile_batch, compile_scalar
 from policygen.quantities.operations import FUNCTIONS, OPERATIONS, ROWS, Operation
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Name, Number
@@ -33,9 +32,9 @@ def test_batch_and_scalar_forms_agree_on_awkward_numbers(row):
     node, names = of_names(row, row.fewest), LETTERS[: row.fewest]
     rows = list(itertools.product(NASTY, repeat=row.fewest))
     with np.errstate(all="ignore"):
-        column = np.asarray(compile_batch(node, names)([np.array(c) for c in zip(*rows, strict=True)]))
+        column = np.asarray(of_columns(node, names)([np.array(c) for c in zip(*rows, strict=True)]))
     assert column.dtype == np.float64
-    scalar = compile_scalar(node, names)
+    scalar = of_row(node, names)
     for numbers, value in zip(rows, column.tolist(), strict=True):
         one = scalar(numbers)
         assert isinstance(one, float)

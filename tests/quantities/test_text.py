@@ -5,12 +5,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from generators import both_forms, trees
+from generators import both_forms, of_row, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
-from policygen.quantities.compiled import compile_scalar
 from policygen.quantities.text import format_number, parse_expression, to_digits, to_text
 
 NAMES = ("x", "y", "spin", "theta_2")
@@ -123,7 +122,7 @@ def test_nothing_in_an_expression_is_executed(tmp_path: Path) -> None:
 def test_long_but_bounded_expressions_are_read_written_and_computed(value, text):
     node = parse_expression(text, ("x",))
     assert parse_expression(to_text(node), ("x",)) == node
-    assert compile_scalar(node, ("x",))([1.0]) == value
+    assert of_row(node, ("x",))([1.0]) == value
 
 
 def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():

@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from generators import trees
+from generators import of_columns, of_row, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policygen.quantities.compiled import compile_batch, compile_scalar
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import (
     Call,
@@ -37,9 +36,9 @@ def test_linear_terms_lifts_what_is_not_linear():
 @given(trees(("x", "y"), leaves=8), st.floats(-3, 3), st.floats(-3, 3))
 @settings(max_examples=60, deadline=None)
 def test_linear_terms_add_up_to_the_expression(tree, x, y):
-    whole = compile_scalar(tree, ("x", "y"))([x, y])
+    whole = of_row(tree, ("x", "y"))([x, y])
     parts = [
-        (1.0 if term is None else compile_scalar(term, ("x", "y"))([x, y])) * weight
+        (1.0 if term is None else of_row(term, ("x", "y"))([x, y])) * weight
         for term, weight in linear_terms(tree).items()
     ]
     size = sum(map(abs, parts))
@@ -52,8 +51,8 @@ def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
     assert constants(tree) == (3.0, 0.5)
     changed = with_constants(tree, iter([6.0, 1.0]))
     assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
-    assert compile_scalar(changed, ["a"])([1.0]) == pytest.approx(8.2)
-    assert compile_batch(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])
+    assert of_row(changed, ["a"])([1.0]) == pytest.approx(8.2)
+    assert of_columns(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])
 
 
 def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_in_the_range():
@@ -63,7 +62,7 @@ def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_i
     assert to_text(tree) == text
     for other in ("-tune(2, 0, 10)*x", "x - -tune(-2, -5, 0)*x", "prev(x, tune(0, -1, 1))", "-tune(2, 0, 3)^2"):
         assert to_text(with_plain_signs(parse_expression(other, ["x"]))) == other
-    assert compile_scalar(tree, ["x"])([1.7]) == compile_scalar(plain, ["x"])([1.7])
+    assert of_row(tree, ["x"])([1.7]) == of_row(plain, ["x"])([1.7])
     assert linear_terms(parse_expression("tune(2, 0, 10)*x", ["x"])) == {Name("x"): 2.0}  # as fast as the number
     assert constants(tree) == (2.0, -1.0, 0.0, 3.0)
     assert limits(tree) == ((0, 10), (-3, 0.5), (0, 2), (1, 4))

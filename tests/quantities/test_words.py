@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from generators import of_columns, of_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
-from policygen.quantities.compiled import compile_batch, compile_scalar
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.words import column_of, columns_for, contains_batch, contains_scalar, decoded, encoded
 
@@ -41,8 +41,8 @@ def test_many_texts_are_searched_as_one_is_and_capitals_do_not_count():
     names = ("x", *(column_of("text", i) for i in range(8)), "later")
     node = read('2*contains(text, "lamp") + x')
     columns = [np.ones(5), *rows.T.astype(np.float64), np.zeros(5)]
-    assert compile_batch(node, names)(columns).tolist() == [3, 1, 1, 3, 3]
-    scalar = compile_scalar(node, names)
+    assert of_columns(node, names)(columns).tolist() == [3, 1, 1, 3, 3]
+    scalar = of_row(node, names)
     assert [scalar([1.0, *row, 0.0]) for row in rows.tolist()] == [3, 1, 1, 3, 3]
 
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError
-from policygen.extensions.export.program import program_of
+from policygen.extensions.export.formats import exported
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
 from policygen.tasks.discovery import task_of
@@ -78,7 +78,7 @@ def test_equations_read_texts_too_and_what_does_is_not_exported(task):
     assert policygen.score(policy, make_doors, episodes=5).mean == 10
     assert from_record(policy.to_record()) == policy
     with pytest.raises(PolicyError, match="a policy that reads texts cannot be exported"):
-        program_of(policy)
+        exported(policy, "c")
 
 
 @pytest.mark.parametrize("columns", [0, -1, 10**9])

@@ -51,12 +51,12 @@ def test_an_integer_state_keeps_a_bin_for_each_value() -> None:
 def test_requirements_are_kept_in_the_names_that_remain() -> None:
     conditions = (
         Requirement("stays", always="abs(lean) < 0.2 and angle < 1"),
-        Requirement("calm", at_end="abs(spin) < 9", after="right changes", within=5),
+        Requirement("calm", always="abs(spin) < 9", after="right changes", within=5),
     )
     task = replace(load_task("cartpole"), features=(("lean", "angle + 0.1*spin"),), requirements=conditions)
     stays, calm = without_knowledge(task).requirements
     assert (stays.name, stays.always) == ("requirement1", "abs((x2 + 0.1*x3)) < 0.2 and x2 < 1")
-    assert (calm.at_end, calm.after) == ("abs(x3) < 9", "a0_1 changes")
+    assert (calm.always, calm.after) == ("abs(x3) < 9", "a0_1 changes")
     with Simulator(task) as named, Simulator(without_knowledge(task)) as bare:
         one, other = (simulator.play(RandomActor(simulator.task, 0), (1, 2, 3)) for simulator in (named, bare))
     counts = [

@@ -95,7 +95,7 @@ def test_arguments_name_no_module_and_no_path_elsewhere(kwargs: dict[str, Any], 
 COMMANDS = (
     *("tasks", "tasks hostile", "tasks envs/hostile.toml --draft", "run hostile", "prompt hostile", "prompt RUN"),
     *("eval RUN", "eval best.json", "show RUN", "plot RUN", "report RUN", "film RUN", "simplify RUN"),
-    *("export best.json --to c", "sweep hostile --out again", "resume SWEEP", "resume RUN"),
+    *("export best.json --to c", "sweep hostile --out again", "resume RUN"),
 )
 
 
@@ -142,9 +142,6 @@ def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
     best = json.loads((run / "best.json").read_text())
     for path in (run / "best.json", workplace / "best.json"):
         path.write_text(json.dumps(best | {"task": record}))
-    (workplace / "SWEEP").mkdir()
-    manifest = f'[[products]]\nllms = ["builtin"]\ntemplates = [""]\nseeds = [0]\ntasks = [{{ task = "{gym_id}" }}]\n'
-    (workplace / "SWEEP" / "sweep.toml").write_text(f'format = "policygen-sweep/1"\n{manifest}')
     for command in COMMANDS:
         said = line(*command.split())
         assert not (workplace / "marker").exists(), command

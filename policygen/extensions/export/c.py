@@ -5,9 +5,9 @@ In single precision (`Options.float32`) all types, constants and functions are s
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.export.program import Program
 from policygen.extensions.export.source import PLAIN, Options, Source, comment_text, double, short_name
-from policygen.policies.features import part_of_decision
-from policygen.policies.table import TablePolicy
-from policygen.quantities.compiled import INFINITE, finite, slot_of
+from policygen.policies.policy import Policy
 from policygen.quantities.operations import OPERATIONS
-from policygen.quantities.tree import Call, Name, Node, Number, Previous
+from policygen.quantities.program import INFINITE, Step
+from policygen.quantities.spelling import finite
+from policygen.quantities.writer import Kind, bare
 from policygen.tasks.task import Task
 
 _TESTED_STEPS = 200  # of each episode
@@ -33,6 +32,7 @@ TOLERANCES = {
 }
 _DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)(?![\w.])")
 _FUNCTION = re.compile(r"\b(atan2?|cos|exp|fabs|floor|fmod|log|pow|rint|sin|sqrt|tanh?)(?=\()")
+_TYPES = {"number": "double", "test": "int", "whole": "unsigned long"}
 _UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned long"}  # by bytes
 
 
@@ -56,10 +56,8 @@ static double pg_mod(double a, double b)
 }""",
     "pg_sign": _returning("double pg_sign(double x)", "isnan(x) ? x : (double)((x > 0.0) - (x < 0.0))"),
     "pg_same": _returning("int pg_same(double a, double b)", "a <= b && a >= b"),
-    "pg_where": _returning("double pg_where(int test, double yes, double no)", "test ? yes : no"),
-    "pg_square": _returning("double pg_square(double x)", "x * x"),
-    "pg_prev": """/* The remembered value, or the start if there is none yet (NAN). */
-static double pg_prev(double before, double start)
+    "pg_start": """/* The remembered value, or the start if there is none yet (NAN). */
+static double pg_start(double before, double start)
 {
     return isnan(before) ? start : before;
 }""",
@@ -93,9 +91,9 @@ static unsigned long pg_whole(double x, unsigned long last)
     return x < (double)last - 0.5 ? (unsigned long)(x + 0.5) : last;
 }""",
     "pg_highest": """/* The index of the highest score; on a tie, the first. */
-static int pg_highest(const double *scores, int count)
+static unsigned long pg_highest(const double *scores, unsigned long count)
 {
-    int best = 0, i;
+    unsigned long best = 0, i;
     for (i = 1; i < count; ++i) {
         if (scores[i] > scores[best])
             best = i;
@@ -126,15 +124,10 @@ class PolicyInC(Source):
     about = "C99; do not compile with -ffast-math: NaN must be detectable."
     templates: ClassVar[Mapping[str, str]] = {
         **Source.templates,
-        "and": "{0} && {1}",
-        "or": "{0} || {1}",
-        "not": "!({0})",
         "==": "pg_same({0}, {1})",
         "!=": "!pg_same({0}, {1})",
-        "nonzero": "!pg_same({0}, 0.0)",
         "number": "(double)({0})",
-        "where": "pg_where({0}, {1}, {2})",
-        "/": "{0} / ({1} + 0.0)",  # zero has no sign in policies: + 0.0 turns -0.0 into 0.0
+        "/": "({0} / ({1} + 0.0))",  # zero has no sign in policies: + 0.0 turns -0.0 into 0.0
         "^": "pow({0} + 0.0, {1})",
         "atan2": "atan2({0} + 0.0, {1} + 0.0)",
         "abs": "fabs({0})",
@@ -143,46 +136,68 @@ class PolicyInC(Source):
         "observed": "observation[{0}]",
         "bin": "pg_bin({0}, {1}, {2})",
         "highest": "pg_highest((const double[]){{{0}}}, {1})",
-        "single": "(float){0}",
+        "single": "(double)(float){0}",
     }
     helpers = _HELPERS
+    infix: ClassVar[dict[str, str]] = {"and": "&&", "or": "||", "not": "!"}
     integer_division = "/"
     slot = "memory->{1}"
     brackets = ("{", "}")
-    types = ("const double ", "const unsigned long ")
     end = ";"
 
-    def __init__(self, program: Program, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
-        super().__init__(program, facts)
+    def __init__(self, policy: Policy, facts: Sequence[str] = (), options: Options = PLAIN) -> None:
+        self.kind = "float" if policy.task.has_numbers else "int"  # of the parts of an action
+        super().__init__(policy, facts)
         self.options, self.name = options, short_name(self.task)
         self.real = "float" if options.float32 else "double"
-        self.kind = "float" if self.task.has_numbers else "int"
         self.holds = options.on_nan == "hold"
         self.has_memory = bool(self.memory) or self.holds
         # The values of the actuators that are closest to zero; for a choice, the index of its first label.
         zeros = [0 if a.is_choice else min(max(0.0, a.low), a.high) for a in self.task.actuators]
-        self.fallback = [self._cast(self._literal(zero), k) for k, zero in enumerate(zeros)]
+        self.fallback = [self._cast(self._single(zero), k) for k, zero in enumerate(zeros)]
         self.reset = f"void {self.name}_reset(struct {self.name}_memory *memory)"
         self.decide = self._head("int" if self.discrete else "void", "act", bool(self.memory), not self.discrete)
         self.entry = self._head("int", "step", self.has_memory, True) if options.on_nan else self.decide
 
-    def _add(self, statement: str) -> None:
-        self.body += self._wrapped(statement)
+    def add(self, statement: str) -> None:
+        """Add a statement to the body."""
+        self.lines += self._wrapped(statement)
+
+    def define(self, name: str, text: str, kind: Kind) -> str:
+        """Define a local."""
+        self.add(f"const {_TYPES[kind]} {name} = {bare(text)}")
+        return name
+
+    def literal(self, value: float) -> str:
+        """Write a constant."""
+        return (
+            double(value)
+            if math.isfinite(value)
+            else {math.inf: "INFINITY", -math.inf: "(-INFINITY)"}.get(value, "NAN")
+        )
+
+    def as_number(self, condition: str) -> str:
+        """Return a condition as a number."""
+        return f"({condition} ? 1.0 : 0.0)"
+
+    def as_condition(self, number: str) -> str:
+        """Return a number as a condition."""
+        return f"!pg_same({number}, 0.0)"
+
+    def choose(self, condition: str, yes: str, no: str) -> str:
+        """Write `where`."""
+        return f"({condition} ? {yes} : {no})"
 
     def _wrapped(self, statement: str) -> list[str]:
         """Return the lines of a statement."""
         wrapper = textwrap.TextWrapper(110, "    ", "        ", break_long_words=False, break_on_hyphens=False)
         return wrapper.wrap(f"{statement};")
 
-    def _fill(self, name: str, values: Sequence[str]) -> None:
-        for k, value in enumerate(values):
-            self._add(f"{name}[{k}] = {value}")
-
     def _declaration(self, name: str, values: npt.NDArray[Any]) -> str:
         kind = {"f": "float", "i": "int"}.get(values.dtype.kind) or _UNSIGNED[values.itemsize]
         return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)}"
 
-    def _literal(self, value: float) -> str:
+    def _single(self, value: float) -> str:
         return str(value) if isinstance(value, int) else constant(value)
 
     def _head(self, returned: str, name: str, has_memory: bool, has_action: bool) -> str:
@@ -192,7 +207,7 @@ class PolicyInC(Source):
         arguments += [f"{self.kind} action[{len(self.task.actuators)}]"] * has_action
         return f"{returned} {self.name}_{name}({', '.join(arguments)})"
 
-    def _lines(self) -> Iterator[str]:
+    def _file(self) -> Iterator[str]:
         yield from self._usage()
         yield from ("#include <math.h>", "", *self._constants(), *self._declarations(), "", *self._definitions())
 
@@ -223,7 +238,7 @@ class PolicyInC(Source):
         broken: list[str] = []
         if self.options.on_nan:
             call = f"wrong += {name}_step(rows[i]{passed}, action) != 0"
-            for index, _ in self.program.observed[:1]:
+            for index in self.observed[:1]:
                 broken = [f"    rows[0][{index}] = NAN;", f"    wrong += {name}_step(rows[0]{passed}, action) != 1;"]
         tolerances = _tolerances(self.task, float32=self.options.float32)
         code = [
@@ -314,15 +329,14 @@ class PolicyInC(Source):
             yield from (f"    {slot} = {value};" for slot, value in zip(held, self.fallback, strict=False))
             yield "}\n"
         yield f"{'static ' if self.options.on_nan else ''}{self.decide}\n{{"
-        yield from self._in_own_precision(self.body)
-        words = Counter(re.findall(r"\w+", "\n".join(self.body)))
-        unused = [name for name in self.names.values() if words[name] == 1]  # declared but never read
-        yield from (f"    (void){name};" for name in (unused if words["observation"] else ["observation"]))
+        yield from self._in_own_precision(self.lines)
+        if not self.observed:
+            yield "    (void)observation;"
         yield "    return action;\n}" if self.discrete else "}"
         if not self.options.on_nan:
             return
         # The function to call checks that observations are finite, and only then decides.
-        known = " && ".join(f"isfinite(observation[{i}])" for i, _ in self.program.observed) or "1"
+        known = " && ".join(f"isfinite(observation[{i}])" for i in self.observed) or "1"
         yield from ("", self.entry, "{", *self._wrapped(f"const int known = {known}"), "    if (!known) {")
         unknown = {"hold": held, "zero": self.fallback, "fault": []}[self.options.on_nan]
         yield from (f"        action[{k}] = {value};" for k, value in enumerate(unknown))
@@ -334,14 +348,15 @@ class PolicyInC(Source):
 
     def _set_action(self, values: Sequence[str]) -> None:
         if self.discrete:
-            self._add(f"const int action = (int){values[0]}")
+            self.add(f"const int action = (int){values[0]}")
+            return
+        parts = range(len(self.task.actuators))
+        if self.policy.kind == "table":
+            texts = [self.call("part", values[0], str(k)) for k in parts]
         else:
-            self._fill("action", [self._cast(value, k) for k, value in enumerate(values)])
-
-    def _chosen(self, index: int, label: int | None) -> str:
-        if label is None or not self.task.has_numbers:
-            return super()._chosen(index, label)
-        return self.call("number", self.call("==", f"(double)action[{index}]", double(label)))
+            texts = [f"({self.kind}){value}" for value in values]
+        for k, text in enumerate(texts):
+            self.add(f"action[{k}] = {text}")
 
 
 def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
@@ -351,50 +366,76 @@ def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.
     return episode.observations[:steps].astype(np.float64), actions
 
 
-def changed_by_single(program: Program, episodes: Sequence[Trajectory]) -> int:
+def changed_by_single(policy: Policy, episodes: Sequence[Trajectory]) -> int:
     """Count the tested decisions that single precision changes."""
-    tolerances = _tolerances(program.policy.task, float32=True)
-    pairs = [(in_single_precision(program, rows), played) for rows, played in map(tested_steps, episodes)]
+    tolerances = _tolerances(policy.task, float32=True)
+    pairs = [(in_single_precision(policy, rows), played) for rows, played in map(tested_steps, episodes)]
     return sum(int((np.abs(actions - played) > tolerances).sum()) for actions, played in pairs)
 
 
-def in_single_precision(program: Program, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def in_single_precision(policy: Policy, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the actions, shape (n, m), of an episode with observations (n, d), all arithmetic in single precision."""
-    policy, decided = program.policy, []
-    values: dict[str, npt.NDArray[Any]] = {slot_of(name): np.full(1, np.nan) for name in policy.remembers}
-
-    def value(node: Node) -> npt.NDArray[Any]:
-        match node:
-            case Number(number):
-                return np.full(1, number, np.float32)
-            case Name(name):
-                return values[name]
-            case Previous(name, start):
-                before = values[slot_of(name)]
-                return value(start) if np.isnan(before[0]) else before
-            case Call(function, arguments):
-                return np.asarray(OPERATIONS[function].batch(*map(value, arguments)), np.float32)
-        raise AssertionError(node)
-
+    program, parts, decided = policy.program, policy.decision_parts, []
+    memory = np.full(len(policy.remembers), np.nan, np.float32)
     for row in rows.astype(np.float32):
-        values |= {name: row[i : i + 1] for i, name in program.observed}
+        numbers, values = [*row, *memory], list[Any]()
         with np.errstate(all="ignore"):
-            for name, node in (*program.definitions, *program.terms, *program.outputs):
-                values[name] = finite(value(node))
-        if isinstance(policy, TablePolicy):
-            action = policy.grid.look_up([values[name] for name in policy.grid.names], policy.actions)
-        else:
-            action = policy.chosen(np.stack([values[name] for name, _ in program.outputs], axis=1))
-        decided.append(np.ravel(action))
-        kept = [
-            values[one.name] if one.actuator is None else part_of_decision(policy.task, one.name)(None, action)
-            for one in program.remembered_values
-        ]
-        values |= {slot_of(n): v.astype(np.float32) for n, v in zip(policy.remembers, kept, strict=True)}
+            for step in program.steps:
+                values.append(_in_single(step, [values[i] for i in step.arguments], numbers, program.tables))
+        results = [values[i] for i in program.results]
+        decided.append(np.ravel(policy.as_actions(results[:parts], 1)))
+        memory = np.array([np.ravel(value)[0] for value in results[parts:]], np.float32)
     return np.array(decided)
+
+
+def _in_single(step: Step, values: Sequence[Any], numbers: Sequence[Any], tables: Sequence[Any]) -> Any:
+    """Return the value of a step, an array of one number in single precision."""
+    match step.op:
+        case "input":
+            return np.full(1, numbers[step.data], np.float32)
+        case "number":
+            return np.full(1, step.data, np.float32)
+        case "finite":
+            return finite(values[0])
+        case "start":
+            return values[1] if np.isnan(values[0][0]) else values[0]
+        case "single":
+            return values[0]
+        case "highest":
+            return np.argmax(np.stack(values), axis=0)
+        case "equals":
+            return np.asarray(values[0] == step.data, np.float32)
+        case "limited":
+            low, high, integer = step.data
+            inside = np.clip(values[0], np.float32(low), np.float32(high))
+            return np.rint(inside) + np.float32(0.0) if integer else inside
+        case "look_up":
+            grid, entries = tables[step.data]
+            return grid.look_up(values, entries)
+        case "part":
+            return values[0][:, step.data].astype(np.float32)
+    return np.asarray(OPERATIONS[step.op].batch(*values), np.float32)
 
 
 def _tolerances(task: Task, *, float32: bool) -> list[float]:
     """Return for each actuator the largest difference that the test allows."""
     share, _ = TOLERANCES[float32]
     return [share * (1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0)) for a in task.actuators]
+
+
+def c_files(
+    policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory], options: Options
+) -> tuple[dict[str, str], str]:
+    """Return the files of a policy in C by name (source, header, test program), and a warning or an empty text.
+
+    The header states how many decisions in the episodes single precision changes; if any, the warning says it, too.
+    """
+    changed, warning = 0, ""
+    if options.float32:
+        changed = changed_by_single(policy, episodes)
+        count = sum(actions.size for _, actions in map(tested_steps, episodes))
+        facts = [*facts, f"In single precision {changed} of {count} decisions in {len(episodes)} episodes differ."]
+        warning = f"{facts[-1]} The test program allows for them." if changed else ""
+    code = PolicyInC(policy, facts, options)
+    texts = {".c": code.source(), ".h": code.header(), "_test.c": code.test_program(episodes, changed)}
+    return {f"{code.name}{end}": text for end, text in texts.items()}, warning

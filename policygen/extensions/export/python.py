@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from policygen.extensions.export.source import Source, comment_text
-from policygen.quantities.compiled import INFINITE
+from policygen.extensions.export.source import Source, comment_text, double
+from policygen.quantities.program import INFINITE
+from policygen.quantities.writer import Kind, bare
 
 _HELPERS = {
     "pg_safe": '''def pg_safe(function, x, above=math.nan):
@@ -39,15 +41,13 @@ _HELPERS = {
     return a % b if b != 0.0 and math.isfinite(a) else math.nan''',
     "pg_sign": """def pg_sign(x):
     return x if x != x else float((x > 0) - (x < 0))""",
-    "pg_square": """def pg_square(x):
-    return x * x""",
     "pg_min": """def pg_min(a, b):
     return a if a != a or a < b else b""",
     "pg_max": """def pg_max(a, b):
     return a if a != a or a > b else b""",
     "pg_clip": """def pg_clip(x, low, high):
     return pg_min(pg_max(x, low), high)""",
-    "pg_prev": '''def pg_prev(before, start):
+    "pg_start": '''def pg_start(before, start):
     """The remembered value, or the start if there is none yet."""
     return start if before != before else before''',
     "pg_finite": f'''def pg_finite(x):
@@ -74,11 +74,9 @@ class PolicyInPython(Source):
     about = "This is plain Python that needs nothing but its standard library."
     templates: ClassVar[Mapping[str, str]] = {
         **Source.templates,
-        "and": "{0} and {1}",
-        "or": "{0} or {1}",
-        "not": "not ({0})",
+        "==": "({0} == {1})",
+        "!=": "({0} != {1})",
         "number": "float({0})",
-        "where": "({1} if {0} else {2})",
         "/": "pg_divide({0}, {1})",
         "^": "pg_power({0}, {1})",
         "atan2": "math.atan2({0} + 0.0, {1} + 0.0)",
@@ -96,12 +94,35 @@ class PolicyInPython(Source):
         "single": "pg_single({0})",
     }
     helpers = _HELPERS
+    infix: ClassVar[dict[str, str]] = {"and": "and", "or": "or", "not": "not"}
     integer_division = "//"
     slot = "memory[{0}]"
     brackets = ("(", ")")
 
-    def _fill(self, name: str, values: Sequence[str]) -> None:
-        self._define(name, f"({', '.join(values)},)")
+    def define(self, name: str, text: str, kind: Kind) -> str:
+        """Define a local."""
+        self.add(f"{name} = {bare(text)}")
+        return name
+
+    def literal(self, value: float) -> str:
+        """Write a constant."""
+        return (
+            double(value)
+            if math.isfinite(value)
+            else {math.inf: "math.inf", -math.inf: "-math.inf"}.get(value, "math.nan")
+        )
+
+    def as_number(self, condition: str) -> str:
+        """Return a condition as a number."""
+        return f"float({condition})"
+
+    def as_condition(self, number: str) -> str:
+        """Return a number as a condition."""
+        return f"({number} != 0.0)"
+
+    def choose(self, condition: str, yes: str, no: str) -> str:
+        """Write `where`."""
+        return f"({yes} if {condition} else {no})"
 
     def _add_array(self, name: str, values: npt.NDArray[Any]) -> None:
         if values.dtype.kind != "u" or values.ndim > 1:
@@ -112,10 +133,10 @@ class PolicyInPython(Source):
         read = f'{name} = struct.unpack("<{len(values)}{values.dtype.char}", bytes.fromhex('
         self.data += [read, *(f"    {line}" for line in lines), "))", ""]
 
-    def _literal(self, value: float) -> str:
+    def _single(self, value: float) -> str:
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
-    def _lines(self) -> Iterator[str]:
+    def _file(self) -> Iterator[str]:
         memory = ", memory" if self.memory else ""
         usage = ["memory = start()  # whenever the system starts anew"] if self.memory else []
         usage.append(f"action = act(observation{memory})" + ("" if self.discrete else "  # a tuple"))
@@ -123,14 +144,18 @@ class PolicyInPython(Source):
         if self.memory:
             names = comment_text(", ".join(self.policy.remembers))
             code += ["\ndef start():", f"    # {names}", f"    return [math.nan] * {len(self.memory)}\n"]
-        code += [f"\ndef act(observation{memory}):", *self.body, "    return action"]
+        code += [f"\ndef act(observation{memory}):", *self.lines, "    return action"]
         yield from (*(f"# {line}".rstrip() for line in self._heading(usage)), "")
         text = "\n".join(code)
         yield from (f"import {module}" for module in ("bisect", "math", "struct") if f"{module}." in text)
         yield from ("", *code)
 
     def _set_action(self, values: Sequence[str]) -> None:
-        if self.discrete:
-            self._define("action", values[0])
-        else:
-            self._fill("action", values)
+        if not self.discrete:
+            parts = range(len(self.task.actuators))
+            numbers = [not actuator.is_choice for actuator in self.task.actuators]
+            if self.policy.kind == "table":
+                values = [self.call("part", values[0], str(k)) for k in parts]
+            else:
+                values = [self.call("single", value) if n else value for n, value in zip(numbers, values, strict=True)]
+        self.define("action", values[0] if self.discrete else f"({', '.join(values)},)", "whole")

@@ -1,4 +1,4 @@
-"""Policies as source code, with the results of numpy, NaN included: a subclass has the templates of its language.
+"""Policies as source code: each language writes the steps of `Policy.program` with its own templates.
 
 A task may be untrusted. Its words only appear in identifiers of letters, digits and underscores after a prefix, or in
 comments of one line that they cannot close.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -16,20 +16,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.export.program import Program, table_data
+from policygen.errors import PolicyError
 from policygen.outgoing import in_columns
-from policygen.policies.table import TablePolicy
-from policygen.quantities.compiled import slot_of
+from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
+from policygen.quantities.program import Step
 from policygen.quantities.text import format_number, slug
-from policygen.quantities.tree import Call, Name, Node, Number, Previous, names_in
-from policygen.tasks.task import KIND_WORDS, Task, output_slices
+from policygen.quantities.writer import Writer, bare
+from policygen.tasks.task import KIND_WORDS, Task
 
 MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
 MOST_CHARACTERS = 50  # of an identifier without its prefix; C99 distinguishes identifiers by 63 characters
 MOST_LINES = 200  # of a policy's text that a comment repeats
-_SUM, _PRODUCT, _SIGN, _ATOM = 5, 6, 7, 9  # precedences; a higher one binds tighter
-_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _SPELLED = str.maketrans({"°": "deg", "µ": "u", "μ": "u", "Ω": "ohm", "−": "-", "–": "-", "×": "*", "·": "*"})
 
 
@@ -47,145 +45,123 @@ class Options:
 PLAIN = Options()
 
 
-class Source(ABC):
+class Source(Writer):
     """A policy as a file of source code.
 
-    Names of constants and helpers begin with `pg_`, those of locals with `q_` (observations), `d_` (definitions), `t_`
-    (terms), `o_` (outputs) or `m_` (memory). The task's own names only follow such a prefix, or stand in a comment.
+    Names of constants and helpers begin with `pg_`, those of locals with `q_` (observations), `d_` (features, outputs)
+    or `m_` (memory). The task's own names only follow such a prefix, or stand in a comment.
 
-    Attributes:
-        names: the text of every quantity and, by `slot_of(NAME)`, of every remembered value.
+    Raises:
+        PolicyError: the policy reads texts, or is of another kind than tables and equations.
     """
 
     about: ClassVar[str]  # the language and how to compile or call it, for the first line of the file
     helpers: ClassVar[dict[str, str]]  # definitions of `pg_` functions, each after those that it calls
-    # The text of operations by name, with a placeholder for each argument. Arguments are inserted without parentheses,
-    # except that the dividend of `/` has them if it is a sum. `and`, `or`, `not`, comparisons and the first argument of
-    # `where` are tests; `nonzero` tests that a value is not 0, and `number` converts a test, or a whole number, to a
-    # number. Further templates are `observed` (index of the observation), `bin` (value, name of the edges, their
-    # number), `integer_bin` (whole number, last bin), `highest` (scores, their number) and `single` (number to convert
-    # to single precision).
+    # The text of operations by name, with a placeholder for each argument; those that take one more are `observed`
+    # (index of the observation), `bin` (value, name of the edges, their number), `integer_bin` (value, last bin),
+    # `highest` (scores, their number), `single` and `part` (code of an action, position in it).
     templates: ClassVar[Mapping[str, str]] = {
-        "nonzero": "{0} != 0.0",
-        **{symbol: f"{{0}} {symbol} {{1}}" for symbol in _COMPARISONS},
-        "mod": "pg_mod({0}, {1})",
-        "sign": "pg_sign({0})",
-        "min": "pg_min({0}, {1})",
-        "max": "pg_max({0}, {1})",
+        **{name: f"pg_{name}({{0}})" for name in ("sign", "finite")},
+        **{name: f"pg_{name}({{0}}, {{1}})" for name in ("mod", "min", "max", "start")},
         "clip": "pg_clip({0}, {1}, {2})",
-        "prev": "pg_prev({0}, {1})",
-        "square": "pg_square({0})",
-        "finite": "pg_finite({0})",
         "integer_bin": "pg_whole({0}, {1})",
+        "part": "pg_actions[{0}][{1}]",
     }
     integer_division: ClassVar[str]  # its operator
     slot: ClassVar[str]  # template of a remembered value; its arguments are index and identifier
     brackets: ClassVar[tuple[str, str]]  # around a list of constants
-    types: ClassVar[tuple[str, str]] = ("", "")  # before the name of a new local: a number, a whole number
     end: ClassVar[str] = ""  # of a statement
 
-    def __init__(self, program: Program, facts: Sequence[str] = ()) -> None:
+    def __init__(self, policy: Policy, facts: Sequence[str] = ()) -> None:
         """Write the body of the function that decides; `facts` are sentences for the first comment."""
-        self.program, self.policy, self.task, self.facts = program, program.policy, program.policy.task, facts
+        if policy.kind not in ("table", "linear"):
+            raise PolicyError(f"a policy of kind `{policy.kind}` cannot be exported; tables and equations can")
+        if policy.task.texts:
+            raise PolicyError("a policy that reads texts cannot be exported; use `policy.controller()` in Python")
+        self.policy, self.task, self.facts, program = policy, policy.task, facts, policy.program
         self.discrete = self.task.action_space == "discrete"  # one choice: a whole number and not an array
         self.data: list[str] = []  # lines of the constants
-        self.body: list[str] = []  # lines of the function
         self._taken: set[str] = set()  # identifiers
-        self.memory = [self.slot.format(i, self._identifier("m", n)) for i, n in enumerate(self.policy.remembers)]
-        self.names: dict[str, str] = {
-            **{name: self._identifier("q", name) for _, name in program.observed},
-            **{name: self._identifier("d", name) for name, _ in program.definitions},
-            **dict(zip(map(slot_of, self.policy.remembers), self.memory, strict=True)),
-        }
-        for index, name in program.observed:
-            self._define(self.names[name], self.call("observed", str(index)))
-        for name, node in program.definitions:
-            self._define(self.names[name], self.call("finite", self.write(node)))
-        if isinstance(self.policy, TablePolicy):
-            self._look_up(self.policy)
-        else:
-            self._set_action(self._decided())
-        for slot, kept in zip(self.memory, program.remembered_values, strict=True):
-            own = self.names[kept.name] if kept.actuator is None else self._chosen(kept.actuator, kept.label)
-            self._add(f"{slot} = {own}")
+        self.memory = [self.slot.format(i, self._identifier("m", n)) for i, n in enumerate(policy.remembers)]
+        users: dict[int, set[str]] = {}
+        for step in program.steps:
+            for i in step.arguments:
+                users.setdefault(i, set()).add(step.op)
+        kept = program.results[policy.decision_parts :]
+        self.observed = [i for i in range(self.task.width) if i in users or i in kept]
+        names = {position: self._identifier("d", name) for position, name in program.names.items()}
+        inputs, raw = [], []
+        for i, name in enumerate(self.task.columns):
+            inputs.append(self.call("observed", str(i)))
+            if i in self.observed and (users.get(i) != {"finite"} or i in kept):
+                raw.append((self._identifier("q", name), inputs[i]))
+                inputs[i] = raw[-1][0]
+            elif i in self.observed:
+                names[program.steps.index(Step("finite", (i,)))] = self._identifier("q", name)
+        self.lines = []
+        super().__init__(program, [*inputs, *self.memory], names, [(n, text) for n, text in raw])
+        results = list(map(self._result, range(len(program.results))))
+        self._set_action(results[: policy.decision_parts])
+        for slot, text in zip(self.memory, results[policy.decision_parts :], strict=True):
+            self.add(f"{slot} = {text}")
+
+    def _result(self, index: int) -> str:
+        """Return the text of a result; what is remembered gets a name first, as it may read the memory."""
+        position, remembered = self.program.results[index], index >= self.policy.decision_parts
+        if not remembered:
+            return self.number(position)
+        text = self.number(position)
+        if self.program.steps[position].op in ("highest", "look_up"):
+            text = self.call("number", text)
+        return text if text.isidentifier() else self.define(f"next_{index}", text, "number")
 
     def text(self) -> str:
         """Write one self-contained file; its first comment says how to call it."""
-        return "\n".join([*self._lines(), ""])
+        return "\n".join([*self._file(), ""])
 
     @abstractmethod
-    def _lines(self) -> Iterator[str]:
+    def _file(self) -> Iterator[str]:
         """Yield the lines of the file."""
 
     @abstractmethod
-    def _literal(self, value: float) -> str:
-        """Write a constant: a number in single precision, or an int."""
+    def _single(self, value: float) -> str:
+        """Write a constant in single precision, or an int."""
 
     @abstractmethod
     def _set_action(self, values: Sequence[str]) -> None:
-        """Set the action to these values, one for each actuator."""
-
-    # --- expressions
-
-    def write(self, node: Node, at_least: int = _SUM) -> str:
-        """Write the value of an expression, in parentheses if its precedence is below `at_least`."""
-        text, level = self._value(node)
-        return text if level >= at_least else f"({text})"
+        """Set the action to these values: one for each actuator, or the code of the action of a table."""
 
     def call(self, operation: str, *arguments: str) -> str:
-        """Write an operation; the arguments need no parentheses."""
-        return self.templates[operation].format(*arguments)
+        """Write an operation; an argument between commas or brackets needs no parentheses of its own."""
+        template = self.templates[operation]
+        texts = [
+            bare(text) if re.search(rf"[(,\[] ?\{{{i}\}}[),\]]", template) else text for i, text in enumerate(arguments)
+        ]
+        return template.format(*texts)
 
-    def _value(self, node: Node) -> tuple[str, int]:
-        """Write an expression; return the text and its precedence."""
-        match node:
-            case Number(value):
-                return double(value), _SIGN if double(value)[0] == "-" else _ATOM
-            case Name(name):
-                return self.names[name], _ATOM
-            case Previous(name, start):
-                return self.call("prev", self.names[slot_of(name)], self.write(start)), _ATOM
-            case Call("fixed", (inner,)):
-                return self._value(inner)
-            case Call("+" | "-" as sign, (left, right)):
-                return f"{self.write(left, _SUM)} {sign} {self.write(right, _PRODUCT)}", _SUM
-            case Call("*", (left, right)):
-                return f"{self.write(left, _PRODUCT)} * {self.write(right, _SIGN)}", _PRODUCT
-            case Call("/", (left, (Number(value) as divisor) | Call("fixed", (Number(value) as divisor,)))) if (
-                value != 0
-            ):
-                return f"{self.write(left, _PRODUCT)} / {self.write(divisor, _SIGN)}", _PRODUCT
-            case Call("/", (left, right)):
-                return self.call("/", self.write(left, _PRODUCT), self.write(right)), _PRODUCT
-            case Call("neg", (inner,)):
-                return f"-{self.write(inner, _ATOM)}", _SIGN
-            case Call("^", (base, Number(2.0))):
-                return self.call("square", self.write(base)), _ATOM
-            case Call("where", (test, yes, no)):
-                return self.call("where", self._test(test), self.write(yes), self.write(no)), _ATOM
-            case Call("and" | "or" | "not" | "<" | "<=" | ">" | ">=" | "==" | "!="):
-                return self.call("number", self._test(node)), _ATOM
-            case Call("min" | "max" as function, (*first, last)) if len(first) > 1:
-                return self.call(function, self.write(Call(function, tuple(first))), self.write(last)), _ATOM
-            case Call(function, arguments):
-                return self.call(function, *map(self.write, arguments)), _ATOM
-        raise AssertionError(node)
-
-    def _test(self, node: Node) -> str:
-        """Write a test that an expression is not 0; NaN passes."""
-        match node:
-            case Call("and" | "or" as function, (left, right)):
-                return self.call(function, self._operand(left, function), self._operand(right, ""))
-            case Call("not", (inner,)):
-                return self.call("not", self._test(inner))
-            case Call(function, arguments) if function in _COMPARISONS:
-                return self.call(function, *map(self.write, arguments))
-        return self.call("nonzero", self.write(node))
-
-    def _operand(self, node: Node, inside: str) -> str:
-        """Write a test as an operand of `and` or `or`, in parentheses if its operator is not `inside`."""
-        joined = isinstance(node, Call) and node.function in {"and", "or"} - {inside}
-        return f"({self._test(node)})" if joined else self._test(node)
+    def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
+        """Spell an operation by its template."""
+        match step.op:
+            case "min" | "max":
+                first = values[0]
+                for other in values[1:]:
+                    first = self.call(step.op, first, other)
+                return first
+            case "limited":
+                low, high, integer = step.data
+                inside = self.call("clip", values[0], self.literal(low), self.literal(high))
+                return self.call("rint", inside) if integer else inside
+            case "highest":
+                return self.call("highest", ", ".join(values), str(len(values)))
+            case "equals":
+                return f"({values[0]} == {step.data})"
+            case "part":
+                return self.call("number", self.call("part", values[0], str(step.data)))
+            case "/" if self.program.steps[step.arguments[1]].data:  # a constant that is not 0
+                return f"({values[0]} / {values[1]})"
+            case "look_up":
+                return self._look_up(values, *self.program.tables[step.data])
+        return self.call(step.op, *values)
 
     # --- statements
 
@@ -199,13 +175,9 @@ class Source(ABC):
         self._taken.add(found)
         return found
 
-    def _add(self, statement: str) -> None:
+    def add(self, statement: str) -> None:
         """Add a statement to the body."""
-        self.body.append(f"    {statement}{self.end}")
-
-    def _define(self, name: str, value: str, integer: bool = False) -> None:
-        """Define a local: a number or, with `integer`, a whole number of at least 32 bits."""
-        self._add(f"{self.types[integer]}{name} = {value}")
+        self.lines.append(f"    {statement}{self.end}")
 
     def _declaration(self, name: str, values: npt.NDArray[Any]) -> str:
         """Return the left side of an array's definition."""
@@ -215,72 +187,41 @@ class Source(ABC):
         """Add an array of constants to the data: a list of numbers, or of rows of numbers."""
         start, end = self.brackets
         if values.ndim == 1:
-            items = list(map(self._literal, values.tolist()))
+            items = list(map(self._single, values.tolist()))
             lines = [", ".join(items[i : i + 8]) for i in range(0, len(items), 8)]
         else:
-            lines = [f"{start}{', '.join(map(self._literal, row))},{end}" for row in values.tolist()]
+            lines = [f"{start}{', '.join(map(self._single, row))},{end}" for row in values.tolist()]
         self.data += [f"{self._declaration(name, values)} = {start}", *(f"    {line}," for line in lines)]
         self.data += [f"{end}{self.end}", ""]
 
     def _used_helpers(self) -> list[str]:
         """Return the definitions of all helpers that the code calls, in order, each followed by an empty line."""
-        code, used = "\n".join([*self.data, *self.body]), list[str]()
+        code, used = "\n".join([*self.data, *self.lines]), list[str]()
         for name, definition in reversed(self.helpers.items()):
             if f"{name}(" in code:
                 used.insert(0, f"{definition}\n")
                 code += definition
         return used
 
-    def _chosen(self, index: int, label: int | None) -> str:
-        """Write part `index` of the action as a number; with a label, 1 if that label is chosen, else 0."""
-        part = "action" if self.discrete else f"action[{index}]"
-        return self.call("number", part if label is None else f"{part} == {label}")
-
-    def _decided(self) -> list[str]:
-        """Write terms and outputs of equations; return actuator values within `policygen.tasks.actions.Limits`."""
-        read = frozenset().union(*(names_in(node) for _, node in self.program.outputs))
-        for i, (name, node) in enumerate(self.program.terms):
-            if isinstance(node, Name) and node.name in dict(self.program.definitions):
-                self.names[name] = self.names[node.name]  # it was made finite when it was defined
-            elif name in read:
-                self.names[name] = self._identifier("t", node.name if isinstance(node, Name) else str(i + 1))
-                self._define(self.names[name], self.call("finite", self.write(node)))
-        outputs: list[str] = []
-        for name, node in self.program.outputs:
-            outputs.append(self._identifier("o", name.removeprefix("output ")))
-            self._define(outputs[-1], self.call("finite", self.write(node)))
-        values = []
-        parts = zip(self.task.actuators, output_slices(self.task), self.task.limits.bounds, strict=True)
-        for actuator, part, (low, high, is_integer) in parts:
-            if actuator.is_choice:
-                values.append(self.call("highest", ", ".join(outputs[part]), str(len(outputs[part]))))
-                continue
-            clipped = self.call("clip", outputs[part.start], double(low), double(high))
-            values.append(self.call("single", self.call("rint", clipped) if is_integer else clipped))
-        return values
-
-    def _look_up(self, policy: TablePolicy) -> None:
-        """Write the lookup in a table: bins, cell, action."""
-        data, shape = table_data(policy), policy.grid.shape
-        cell, *bins = map(self._bin, policy.grid.dimensions)
-        for text, size in zip(bins, shape[1:], strict=True):  # the last dimension is the fastest
+    def _look_up(self, values: Sequence[str], grid: Any, entries: npt.NDArray[Any]) -> str:
+        """Write the look-up in a table: bins, cell, and the code of the action, which is a label's for one choice."""
+        data = table_data(entries, len(self.task.actuators[0].labels) if self.discrete else None)
+        cell, *bins = (self._bin(d, value) for d, value in zip(grid.dimensions, values, strict=True))
+        for text, size in zip(bins, grid.shape[1:], strict=True):  # the last dimension is the fastest
             cell = f"({cell}) * {size} + {text}"
-        self._define("cell", cell, integer=True)
+        self.define("cell", cell, "whole")
         self._add_array("pg_cells", data.packed)
         each, code = max(1, 8 // data.bits), "pg_cells[cell]"
         if each > 1:
             shift = f"cell % {each} * {data.bits}"
             code = f"(pg_cells[cell {self.integer_division} {each}] >> ({shift})) & {2**data.bits - 1}"
-        self._define("code", code, integer=True)
-        if data.actions is None:
-            self._set_action(["code"])
-            return
-        self._add_array("pg_actions", data.actions)
-        self._set_action([f"pg_actions[code][{k}]" for k in range(len(self.task.actuators))])
+        if data.actions is not None:
+            self._add_array("pg_actions", data.actions)
+        return self.define("code", code, "whole")
 
-    def _bin(self, dimension: Dimension) -> str:
-        """Write the bin of a quantity, and add its edges to the data."""
-        value, last = self.names[dimension.name], len(dimension.edges)
+    def _bin(self, dimension: Dimension, value: str) -> str:
+        """Write the bin of a value, and add its edges to the data."""
+        last = len(dimension.edges)
         if not last:
             return "0"
         if dimension.has_integer_bins and last > MANY_EDGES:
@@ -319,6 +260,31 @@ class Source(ABC):
         unit = f" {actuator.unit}" if actuator.unit else ""
         prefix = "whole, " if self.task.limits.bounds[index][2] else ""
         return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
+
+
+@dataclass(frozen=True)
+class TableData:
+    """The compact data of a table: an action code for each cell, and the actions."""
+
+    codes: npt.NDArray[np.int64]  # of each cell's action, shape (cells,); for one choice the index of its label
+    actions: npt.NDArray[Any] | None  # shape (kinds, actuators), int64 or float32; None for one choice
+    bits: int  # size of a code: 1, 2, 4, 8, 16 or 32
+
+    @property
+    def packed(self) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """The codes of all cells, several to a byte if they fit, the first in the lowest bits."""
+        if self.bits >= 8:
+            return self.codes.astype(f"<u{self.bits // 8}")
+        return np.packbits(self.codes[:, None] >> np.arange(self.bits) & 1, bitorder="little")
+
+
+def table_data(entries: npt.NDArray[Any], labels: int | None) -> TableData:
+    """Return the data of a table; `labels` is the number of labels of its only choice, if it is one."""
+    actions, codes, kinds = None, entries.astype(np.int64), labels or 0
+    if labels is None:
+        actions, codes = np.unique(entries, axis=0, return_inverse=True)
+        codes, kinds = codes.reshape(-1), len(actions)
+    return TableData(codes, actions, next(bits for bits in (1, 2, 4, 8, 16, 32) if kinds <= 2**bits))
 
 
 def short_name(task: Task) -> str:

@@ -30,8 +30,8 @@ from policygen.extensions.plots.style import (
 )
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.compiled import slot_of
 from policygen.quantities.grid import Dimension
+from policygen.quantities.program import slot_of
 from policygen.quantities.tree import names_in
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task

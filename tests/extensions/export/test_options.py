@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from support import Line
 
 import policygen
-from policygen.extensions.export.c import in_single_precision
+from policygen.extensions.export.c import PolicyInC, in_single_precision
 from policygen.extensions.export.formats import exported
-from policygen.extensions.export.program import program_of
 from policygen.extensions.export.source import PLAIN, Options, short_name
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import Node
@@ -76,11 +75,7 @@ def test_any_expression_compiles_without_a_warning_and_is_computed_alike(
     rows = trying(policy, 40, np.float32 if options.float32 else np.float64)
     step = Stepping(policy, tmp_path_factory.mktemp("c"), options)
     ours = np.array([step(row)[1] for row in rows])
-    theirs = (
-        in_single_precision(program_of(policy), rows)
-        if options.float32
-        else np.array([policy.act_one(row) for row in rows])
-    )
+    theirs = in_single_precision(policy, rows) if options.float32 else np.array([policy.act_one(row) for row in rows])
     # Exponents of 2 are squares in C; all else is fixed by IEEE 754.
     assert np.isclose(ours, theirs, rtol=1e-5 if options.float32 else 1e-6, atol=1e-37 * options.float32).all()
 
@@ -93,7 +88,7 @@ def test_decisions_in_single_precision_are_numpy_s(name: str, tmp_path: Path) ->
     rows = trying(policy, 60)
     step = Stepping(policy, tmp_path, SINGLE)
     ours = np.array([step(row)[1] for row in rows])
-    assert np.allclose(ours, in_single_precision(program_of(policy), rows), rtol=1e-5, atol=1e-5)
+    assert np.allclose(ours, in_single_precision(policy, rows), rtol=1e-5, atol=1e-5)
     code = re.sub(r"/\*.*?\*/", "", exported(policy, "c", (), SINGLE), flags=re.DOTALL)
     assert "double" not in code
 
@@ -109,7 +104,7 @@ def test_decisions_in_single_precision_are_numpy_s(name: str, tmp_path: Path) ->
 )
 def test_an_observation_that_is_no_number_is_met_as_promised(name: str, float32: bool, tmp_path: Path) -> None:
     policy = CASES[name]()
-    index = program_of(policy).observed[0][0]
+    index = PolicyInC(policy).observed[0]
     rows = trying(policy, 60)
     rows = rows[np.isfinite(rows).all(axis=1)][:6]
     plain = Stepping(policy, tmp_path / "plain", Options(float32))

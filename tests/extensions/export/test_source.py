@@ -119,7 +119,7 @@ def test_a_remark_ends_no_comment_and_no_line(text: str) -> None:
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_an_authors_comments_are_in_every_language_and_end_none_of_its_own(to: str) -> None:
-    text = f"# why it {EVIL.splitlines()[0]} leans\nright = (2*angle) + spin  # \u202e*/ twice\nleft = 0"
+    text = f"# why it {EVIL.splitlines()[0]} leans\nright = 2*angle + spin  # \u202e*/ twice\nleft = 0"
     program = exported(written(text, "cartpole"), to)
     for word in ("# why it", " leans", "right = 2*angle + spin", "twice"):
         assert word in program

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policygen.policies.batched_linear import BatchedLinear, DifferentStructure
 from policygen.policies.parse import parse
+from policygen.policies.population import DifferentStructure, Population
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
 
@@ -32,7 +32,7 @@ def policies_of(name: str, text: str, count: int) -> list[Any]:
 @pytest.mark.parametrize(("name", "text"), [("pendulum", PENDULUM), ("pendulum", RANGED), ("acrobot", ACROBOT)])
 def test_together_they_decide_as_each_alone(name: str, text: str) -> None:
     policies = policies_of(name, text, 7)
-    together = BatchedLinear(policies, 5)
+    together = Population(policies, 5)
     rng = np.random.default_rng(1)
     d = len(policies[0].task.observations)
     for rows in (np.arange(35), np.array([0, 4, 11, 30, 34]), np.array([17])):
@@ -54,10 +54,10 @@ def test_together_they_decide_as_each_alone(name: str, text: str) -> None:
 )
 def test_policies_of_another_structure_are_told_apart(other: str) -> None:
     with pytest.raises(DifferentStructure):
-        BatchedLinear([*policies_of("acrobot", ACROBOT, 2), *policies_of("acrobot", other, 1)], 3)
+        Population([*policies_of("acrobot", ACROBOT, 2), *policies_of("acrobot", other, 1)], 3)
 
 
 def test_tables_are_left_to_themselves() -> None:
     table = parse("| position | action |\n| 0 | left |\n| * | right |", load_task("cartpole")).policy
     with pytest.raises(DifferentStructure):
-        BatchedLinear([table, table], 3)
+        Population([table, table], 3)

@@ -1,0 +1,138 @@
+"""Programs and their spellings: every form of an expression has the same value.
+
+It tests `quantities.writer`, too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from generators import nasty_floats, same, trees
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policygen.quantities.operations import OPERATIONS
+from policygen.quantities.program import Lowering, finite_number, slot_of
+from policygen.quantities.spelling import column_function, finite, row_function
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import Call, Name, Number
+
+NAMES = ("x", "y", "spin", "theta_2")
+ROWS = st.lists(st.tuples(*[nasty_floats()] * 4), min_size=1, max_size=20)
+UNITS = 4 * np.finfo(float).eps
+
+
+def value_of(node, row):
+    """The value of an expression by its definition, one operation after another."""
+    match node:
+        case Number(value):
+            return float(value)
+        case Name(name):
+            return row[name]
+        case Call("^", (base, Number(exponent))) if exponent in (0.5, 2.0, 3.0):
+            x = value_of(base, row)
+            return OPERATIONS["sqrt"].scalar(x) if exponent == 0.5 else x * x if exponent == 2.0 else x * x * x
+        case Call(function, arguments):
+            return OPERATIONS[function].scalar(*(value_of(one, row) for one in arguments))
+
+
+def programs(trees_of_lets, wanted):
+    lowering = Lowering((), NAMES)
+    for number, tree in enumerate(trees_of_lets):
+        lowering.define(f"f{number}", tree)
+    return lowering.program([lowering.lower(tree) for tree in wanted])
+
+
+def columns_of(program, rows):
+    with np.errstate(all="ignore"):
+        found = column_function(program)([np.array(column) for column in zip(*rows, strict=True)])
+    return [np.broadcast_to(one, len(rows)).tolist() for one in found]
+
+
+@given(trees(NAMES, exact=True, leaves=12), trees((*NAMES, "f0"), exact=True, leaves=12), ROWS)
+@settings(max_examples=150, deadline=None)
+def test_rows_columns_and_the_definition_agree_to_the_last_bit_where_every_operation_is_exact(let, wanted, rows):
+    program = programs([let], [wanted])
+    of_row, found = row_function(program, [4]), columns_of(program, rows)
+    many = columns_of(program, [rows[i % len(rows)] for i in range(1_000)])
+    for i, row in enumerate(rows):
+        known = dict(zip(NAMES, row, strict=True))
+        known["f0"] = finite_number(value_of(let, known))
+        expected = value_of(wanted, known)
+        for value in (of_row(list(row))[0], found[0][i], many[0][i]):
+            assert same(value, expected), (to_text(let), to_text(wanted), row)
+
+
+@given(st.sampled_from(sorted(set(OPERATIONS) - {"fixed"})), st.lists(nasty_floats(), min_size=8, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_each_operation_is_within_four_units_of_its_definition(name, numbers):
+    names = [f"q{i}" for i in range(8)]
+    operation = OPERATIONS[name]
+    for count in {operation.fewest, min(operation.most, 3)}:
+        lowering = Lowering((), names)
+        program = lowering.program([lowering.lower(Call(name, tuple(map(Name, names[:count]))))])
+        expected = operation.scalar(*numbers[:count])
+        with np.errstate(all="ignore"):
+            column = column_function(program)([np.array([number]) for number in numbers])[0]
+        assert same(float(np.ravel(column)[0]), expected, UNITS)
+        assert same(row_function(program, [8])(numbers)[0], expected, UNITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("1/zero", math.inf), ("-1/zero", -math.inf), ("1/(-zero)", math.inf), ("zero/zero", math.nan)),
+        *(("mod(1, zero)", math.nan), ("log(-one)", math.nan), ("log(zero)", -math.inf), ("sqrt(-one)", math.nan)),
+        *(("zero^-1", math.inf), ("(-zero)^-1", math.inf), ("(-8)^(one/3)", math.nan), ("exp(1000*one)", math.inf)),
+        *(("(1e300*one)*1e300", math.inf), ("atan2(zero, -zero)", 0.0), ("not (zero/zero)", 0.0)),
+        *(("where(zero/zero, 1, 2)", 1.0), ("min(zero/zero, 1)", math.nan), ("clip(one, 3, 2)", 2.0)),
+        *(("log(zero)^0.5", math.nan), ("log(zero)^(one/2)", math.inf), ("1/0 + zero", math.inf)),
+    ],
+)
+def test_what_has_no_value_follows_ieee_754_and_zero_has_no_sign(text, value):
+    for zero in (0.0, -0.0):
+        lowering = Lowering((), ("zero", "one"))
+        program = lowering.program([lowering.lower(parse_expression(text, ("zero", "one")))])
+        with np.errstate(all="ignore"):
+            column = column_function(program)([np.array([zero]), np.array([1.0])])[0]
+        assert same(float(np.ravel(column)[0]), value)
+        assert same(row_function(program, [2])([zero, 1.0])[0], value)
+
+
+@given(st.lists(st.floats(), min_size=1))
+def test_features_never_hand_on_what_is_not_finite(numbers):
+    made = finite(np.array(numbers)).tolist()
+    assert made == list(map(finite_number, numbers))
+    assert all(map(math.isfinite, made))
+    assert (finite_number(math.nan), finite_number(-math.inf)) == (0.0, -1e6)
+
+
+def test_equal_subterms_are_one_step_and_steps_without_use_are_left_out():
+    lowering = Lowering((), ("x", "y"))
+    names = ("x", "y", "f")
+    lowering.define("f", parse_expression("sin(x)*2 + y", names))
+    lowering.define("g", parse_expression("cos(y)", names))
+    program = lowering.program([lowering.lower(parse_expression("sin(x)*2 + y^2 - sin(x)", names))])
+    assert [step.op for step in program.steps] == ["input", "input", "sin", "number", "*", "*", "+", "-"]
+
+
+def test_no_text_from_outside_reaches_the_source(monkeypatch):
+    sources = []
+    monkeypatch.setattr(
+        "policygen.quantities.spelling.compile",
+        lambda text, *more: sources.append(text) or compile(text, *more),
+        raising=False,
+    )
+    names = ("evil_name", "text[0]", "text[1]", slot_of("evil_name"))
+    lowering = Lowering((), names)
+    text = 'where(contains(text, "evil phrase"), prev(evil_name, 31337)*evil_name, 12345.678)'
+    lowering.define("evil_let", parse_expression(text, ("evil_name",), texts=("text",)))
+    program = lowering.program([lowering.named["evil_let"]])
+    row_function(program, [4])([1.0, 2.0, 3.0, math.nan])
+    row_function(program, [4])([1e300, 2.0, 3.0, 1e300])
+    column_function(program)([np.ones(2)] * 4)
+    assert sources
+    for word in ("evil", "phrase", "31337", "12345", "text"):
+        assert not any(word in source for source in sources)
