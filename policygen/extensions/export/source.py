@@ -157,7 +157,7 @@ class Source(Writer):
                 return f"({values[0]} == {step.data})"
             case "part":
                 return self.call("number", self.call("part", values[0], str(step.data)))
-            case "/" if self.program.steps[step.arguments[1]].data:  # a constant that is not 0
+            case "/" if (divisor := self.program.steps[step.arguments[1]]).op == "number" and divisor.data:
                 return f"({values[0]} / {values[1]})"
             case "look_up":
                 return self._look_up(values, *self.program.tables[step.data])
