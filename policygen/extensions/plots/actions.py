@@ -107,12 +107,17 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
     if not axes:
         raise UsageError(f"the policy for {policy.task.name} reads nothing, so there is no map of its actions")
     influence = _influence(policy, axes)
-    order = [i for i in np.argsort(-influence, kind="stable").tolist() if is_table or influence[i] > 0] or [0]
+    if isinstance(policy, TablePolicy):  # a row that covers all bins of a quantity does not read it
+        shape, rules = policy.grid.shape, policy.rules
+        read = {i for i, bins in enumerate(shape) if any(len(rule.bins[i]) < bins for rule in rules)}
+    else:
+        read = {i for i, share in enumerate(influence) if share > 0}
+    order = [i for i in np.argsort(-influence, kind="stable").tolist() if i in read] or [0]
     chosen = [*sorted(order[2 : 4 if is_table else 3]), *sorted(order[:2])]
     *outer, across = (axes[i] for i in chosen)
     up = outer.pop() if outer else None
     actuators = policy.task.actuators[:MOST_ACTUATORS]
-    held = ", ".join(axis.words(axis.usual) for i, axis in enumerate(axes) if i not in chosen)
+    held = ", ".join(axis.words(axis.usual) for i, axis in enumerate(axes) if i in read - {*chosen})
     notes = [f"{policy.task.name}: actions of the policy", *([f"held: {held}"] if held else [])]
     if rest := len(policy.task.actuators) - len(actuators):
         notes.append(f"{rest} more outputs are not shown")
