@@ -64,7 +64,7 @@ def test_further_dimensions_of_a_table_have_panels() -> None:
     assert [written(axes)[0] for axes in shown] == ["← ↓", "← ↓", "← ↑"]
     cell = np.arange(40)
     four = table((cell + cell // 8 + cell // 4) % 4, integer_dimension("a", 5), integer_dimension("d", 2), *SQUARE)
-    assert [axes.get_title() for axes in panels(four)][:3] == ["a [m]: 0\nd: 0", "a [m]: 0\nd: 1", "a [m]: 1\nd: 0"]
+    assert [axes.get_title() for axes in panels(four)][:3] == ["d: 0\nb: 0", "d: 0\nb: 1", "d: 1\nb: 0"]
 
 
 def test_a_dimension_that_no_row_reads_has_no_panels() -> None:
