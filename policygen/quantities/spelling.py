@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, MappingProxyType
@@ -90,9 +91,9 @@ class _PythonWriter(Writer):
             return f"single({a})"
         return self.other(step, values)
 
+    @abstractmethod
     def other(self, step: Step, values: Sequence[str]) -> str:
         """Spell an operation that differs between rows and columns."""
-        raise NotImplementedError
 
 
 class _RowWriter(_PythonWriter):

@@ -1,1 +1,1 @@
-"""Export of policies to C99, Python, Structured Text, JSON and LaTeX; of plants to C99, Python and LaTeX."""
+"""Export of policies to C99 and plain Python."""
