@@ -26,7 +26,7 @@ from policygen.episodes.simulator import RunningEpisode
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.extensions.plots.actions import quantities_behind
-from policygen.extensions.plots.style import OKABE_ITO, check_suffix, new_figure, style
+from policygen.extensions.plots.style import OKABE_ITO, check_suffix, imported_matplotlib, new_figure, style
 from policygen.extensions.plots.traces import EPISODES, draw_panel, panels_of, scored_episodes
 from policygen.files import write_named
 from policygen.policies.policy import Policy
@@ -164,6 +164,7 @@ def _signals(policy: Policy, episode: Trajectory) -> Callable[[int], Image.Image
 
     They are the first observations that decide the actions, and the first actions.
     """
+    imported_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     task, panels = policy.task, panels_of(policy.task, episode)
@@ -210,9 +211,7 @@ def _fitted(picture: npt.NDArray[np.uint8]) -> Image.Image:
 @functools.cache
 def _font(*, bold: bool = False) -> ImageFont.FreeTypeFont:
     """Load a font that Matplotlib contains, so that frames are the same on every machine."""
-    import matplotlib
-
-    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    fonts = Path(imported_matplotlib().get_data_path()) / "fonts" / "ttf"
     return ImageFont.truetype(str(fonts / f"DejaVuSans{'-Bold' if bold else ''}.ttf"), _TEXT)
 
 

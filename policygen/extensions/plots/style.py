@@ -8,8 +8,10 @@ The colours are those of Okabe and Ito, which colour-blind people can distinguis
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +84,20 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
     return path
 
 
+def imported_matplotlib() -> Any:
+    """Import Matplotlib, which refuses to load if MPLBACKEND names a back end that it does not know; return it."""
+    if "matplotlib" in sys.modules:
+        return sys.modules["matplotlib"]
+    backend = os.environ.pop("MPLBACKEND", "")
+    import matplotlib
+
+    if backend:
+        os.environ["MPLBACKEND"] = backend
+        with suppress(ValueError):  # our pictures need no back end
+            matplotlib.rcParams["backend"] = backend
+    return matplotlib
+
+
 @contextmanager
 def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards.
@@ -89,8 +105,7 @@ def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     Args:
         more: parameters of Matplotlib that add to our style or replace parts of it.
     """
-    import matplotlib
-
+    matplotlib = imported_matplotlib()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC | dict(more or {}))
