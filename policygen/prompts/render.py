@@ -288,7 +288,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
         return shown(amounts[first])
     raise TemplateError(
         f"the prompt has about {shown(amounts[-1]).estimated_tokens:,} tokens at its shortest and may have "
-        f"{config.prompt_tokens:,}; raise --set prompt_tokens=N or show less in the template"
+        f"{config.prompt_tokens:,}; raise --prompt-tokens N or show less in the template"
     )
 
 

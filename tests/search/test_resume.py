@@ -378,7 +378,7 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(line: Line, tmp
     started = line("run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1200", *size, "--out", "runs")
     folder = the_run(tmp_path / "runs")
     assert started.code == 2
-    assert "raise --set prompt_tokens=N" in started.err
+    assert "raise --prompt-tokens N" in started.err
     assert f"continue with: policygen resume runs/{folder.name} --trust" in started.err
 
     refused = line("resume", folder, "--set", "seed=3")

@@ -205,7 +205,7 @@ def question(kind: str, system: Message, variables: Mapping[str, Any], context: 
     if prompt.estimated_tokens > most_tokens:
         raise TemplateError(
             f"the prompt has about {prompt.estimated_tokens:,} tokens; the limit is {most_tokens:,}; "
-            f"raise --set prompt_tokens=N, or show less in the template {kind}"
+            f"raise --prompt-tokens N, or show less in the template {kind}"
         )
     return prompt
 
