@@ -53,7 +53,7 @@ STORIES: dict[str, tuple[str | Task, dict[str, Any], dict[str, Any], dict[str, A
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_finished_run_goes_on_from_where_it_stands(name: str) -> None:
-    """What the earlier budgets did not affect is that of a run with more from the start."""
+    """Where no attempt depends on the budgets, the outcome is that of a run with the larger ones."""
     task, settings, less, more = STORIES[name]
     llm = (lambda: None) if name == "tuned" else (lambda: Written(REPLIES))
     whole, part = made(task, "whole", llm(), **settings, **more), made(task, "part", llm(), **settings, **less)
