@@ -67,6 +67,6 @@ def mean_return(policy: Policy, count: int = 100) -> float:
 
 def tuned(policy: Policy, method: Any, trials: Trials, rng_seed: int, **more: Any) -> Refined:
     """The policy as tuned, where there is something to tune and enough episodes."""
-    found = refine(policy, method, trials, rng_seed, **more)
+    found = refine(policy, method, replace(trials, **more), rng_seed)
     assert found is not None
     return found

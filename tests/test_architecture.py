@@ -22,11 +22,23 @@ PACKAGE = Path(policygen.__file__).parent
 # From the ground up: a room imports only from rooms before it. The kernel ends before `extensions`, whose rooms have an
 # order of their own; `api` and `cli` hand out both, and import extensions only when one is asked for.
 KERNEL = [
-    *("errors", "portable", "outgoing", "files", "quantities", "llm", "tasks", "policies", "episodes", "plants"),
+    *(
+        "errors",
+        "registry",
+        "portable",
+        "outgoing",
+        "files",
+        "quantities",
+        "llm",
+        "tasks",
+        "policies",
+        "episodes",
+        "plants",
+    ),
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
-    *("worlds", "learners", "trackers", "export", "sweeps"),
+    *("worlds", "plants", "learners", "trackers", "export", "sweeps"),
     *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]

@@ -14,7 +14,7 @@ from policygen.policies.parse import ParseResult, parse
 from policygen.prompts.render import render_repair
 from policygen.proposers.builtin import check_search
 from policygen.runs.attempt import START
-from policygen.runs.config import FOR_TABLES, RunConfig
+from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
 from policygen.tasks.task import KIND_WORDS, Task
@@ -146,7 +146,7 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         context.kind,
         context.incumbent,
         free_grid=config.grid == "free",
-        learner=config.refine.method in FOR_TABLES,
+        learner=config.refine.for_tables,
     )
     if reply.model == NO_MODEL and parsed.policy is not None:
         # `builtin` wrote the text, so it has no author's comments to keep.

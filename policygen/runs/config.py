@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import (
@@ -29,11 +29,9 @@ from policygen.errors import UsageError, explain
 from policygen.files import read_toml
 from policygen.llm import reads_prompts
 from policygen.outgoing import redacted
+from policygen.runs.methods import METHODS, Method
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
-
-RefineMethod = Literal["auto", "cma", "model", "coordinate", "q", "policy-iteration"]
-FOR_TABLES = ("coordinate", "q", "policy-iteration")  # methods that change the entries of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,23 @@ class Refinement:
     that limit it is 500.
     """
 
-    method: RefineMethod | None = None
+    method: str | None = None
     episodes: int | None = None
+
+    @property
+    def entry(self) -> Method | None:
+        """The method; None for `auto`, which stands for others, and for none."""
+        return METHODS.get(self.method) if self.method is not None else None
+
+    @property
+    def for_tables(self) -> bool:
+        """Whether the method changes the entries of a table."""
+        return self.entry is not None and self.entry.for_tables
+
+    @property
+    def most_episodes(self) -> int | None:
+        """See `Method`."""
+        return self.entry.most_episodes if self.entry is not None else None
 
     def __str__(self) -> str:
         if self.method is None:
@@ -62,16 +75,13 @@ def read_refinement(value: Any) -> Refinement:
         return value
     text = str(value)
     name, colon, budget = text.partition(":")
-    if name not in ("none", *get_args(RefineMethod)):
-        known = ", ".join(get_args(RefineMethod)[:-1])
-        raise UsageError(
-            f"--refine {text}: methods are none, {known} and {get_args(RefineMethod)[-1]}, as in --refine cma:500"
-        )
+    if name not in ("none", "auto", *METHODS):
+        raise UsageError(f"--refine {text}: methods are none, auto, {', '.join(METHODS)}, as in --refine cma:500")
     if colon and not (budget.isdigit() and int(budget) > 0):
         raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
     if name == "none":
         return Refinement()
-    return Refinement(name, int(budget) if budget else None)  # type: ignore[arg-type]
+    return Refinement(name, int(budget) if budget else None)
 
 
 # Larger numbers, in an untrusted file or by mistake, would need more memory or processes than machines have.
@@ -213,8 +223,8 @@ class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, Searc
 
     @property
     def keeps_every_episode(self) -> bool:
-        """Whether episodes are saved with each attempt: a plant is fitted to them, or playing them again is costly."""
-        return self.max_steps is not None or self.refine.method == "model"
+        """Whether episodes are saved with each attempt: tuning reads them, or playing them again is costly."""
+        return self.max_steps is not None or self.refine.most_episodes is not None
 
     def origin(self, setting: str) -> str:
         """Return the file that set one of the `SENSITIVE` settings; empty if the user set it."""
@@ -302,8 +312,9 @@ def effective_config(
         )
     if config.shape and config.refine.method is None:
         raise UsageError("--shape asks for objectives of tuning: add --refine cma:1000, or for tables q:1000")
-    if config.refine.method in FOR_TABLES and config.policy == "linear":
-        raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by cma, model or auto")
+    if config.refine.for_tables and config.policy == "linear":
+        others = ", ".join(name for name, method in METHODS.items() if not method.for_tables)
+        raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by {others} or auto")
     return config
 
 

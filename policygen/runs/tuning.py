@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from policygen.runs.config import FOR_TABLES, RefineMethod, RunConfig
+from policygen.runs.config import RunConfig
+from policygen.runs.methods import METHODS
 from policygen.tasks.task import PolicyKind, Task
-
-Method = Literal["cma", "coordinate", "q", "policy-iteration", "model"]
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 # The same for a policy that works already: a gait does not survive larger steps of all constants at once, but a policy
@@ -26,8 +24,6 @@ CANDIDATES_PER_CONSTANT = 4
 
 EPISODES_OF_TUNING = 500  # per proposal, by default
 LEAST_SHARE = 200  # least episodes of a share; with fewer, tuning does more harm than good
-# Method `model`: most fits of the plant for a proposal. After each fit a real episode is played, or several short ones.
-MOST_ROUNDS = 25
 SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
 
 # One-sided level at which a challenger must be better in the paired test. A close comparison plays these multiples of
@@ -50,12 +46,12 @@ class TuningLimits:
     """The limits of the search for a proposal's numbers.
 
     Attributes:
-        method: `cma`, `model`, or one of `FOR_TABLES` for the entries of a table.
+        method: a name in `METHODS`.
         left: episodes left to the run; None without a limit. With a limit of steps, each counts at full length.
         generation, seeds: candidates of a generation, and maximum episodes of each.
     """
 
-    method: Method
+    method: str
     episodes: int  # maximum number of episodes; 0 if too few are left for tuning
     left: int | None
     limit: int | None  # maximum number of episodes of the run; None without a limit
@@ -86,7 +82,8 @@ def tuning_limits(
         return None
     choices = all(actuator.is_choice for actuator in task.actuators)
     method = method_for(config.refine.method, choices=kind == "table" and choices, exact=exact)
-    if method in FOR_TABLES and not (kind == "table" and choices):
+    entry = METHODS[method]
+    if entry.for_tables and not (kind == "table" and choices):
         return None
     steps_left = max(0, config.max_steps - steps) if config.max_steps is not None else None
     limits = [config.max_episodes - played] if config.max_episodes is not None else []
@@ -94,8 +91,8 @@ def tuning_limits(
     left = min(limits, default=None)
     # The proposal is scored before it is tuned.
     episodes = max(0, episodes_of_tuning(number, config, left - config.episodes if left is not None else None))
-    if method == "model":
-        episodes = min(episodes, MOST_ROUNDS)
+    if entry.most_episodes is not None:
+        episodes = min(episodes, entry.most_episodes)
     elif episodes < POPULATION * SEEDS_PER_GENERATION:
         episodes = 0
     return TuningLimits(
@@ -111,14 +108,16 @@ def tuning_limits(
     )
 
 
-def method_for(method: RefineMethod, *, choices: bool, exact: bool = False) -> Method:
-    """Return the method that `method` stands for: `auto`, and `model` for a table of choices, stand for others.
+def method_for(method: str, *, choices: bool, exact: bool = False) -> str:
+    """Return the method that `method` stands for.
+
+    `auto`, and for a table of choices a method that tunes constants on few episodes, stand for others.
 
     Args:
         choices: whether entries of a table are tuned that are choices.
         exact: whether the MDP is known.
     """
-    if method != "auto" and not (method == "model" and choices):
+    if method != "auto" and not (METHODS[method].most_episodes is not None and choices):
         return method
     if choices:
         return "policy-iteration" if exact else "coordinate"
@@ -132,7 +131,7 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     the end of the run, which also gets the episodes that no proposal could use.
     """
     episodes = config.refine.episodes
-    if config.refine.method == "model":  # needs few episodes and leaves the others
+    if config.refine.most_episodes is not None:  # needs few episodes and leaves the others
         return max(0, min(episodes or EPISODES_OF_TUNING, left if left is not None else EPISODES_OF_TUNING))
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING

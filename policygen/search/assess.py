@@ -19,7 +19,7 @@ from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
 from policygen.quantities.spelling import compiled
 from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
-from policygen.runs.config import FOR_TABLES
+from policygen.runs.methods import METHODS
 from policygen.runs.state import Assessment, Search, revised
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
 from policygen.search.judge import (
@@ -101,7 +101,7 @@ def _assessed(
     policy = proposal.parsed.policy
     assert policy is not None
     # When real episodes are scarce, proposals of `builtin` are not played before tuning: most have weights of 0 only.
-    unplayed = proposal.standardised and runner.config.refine.method == "model"
+    unplayed = proposal.standardised and runner.config.refine.most_episodes is not None
     attempt = replace(attempt, saved=saved(policy))
     try:
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
@@ -242,20 +242,14 @@ def _tuned(
     trials = trials or runner.trials(attempt.number, attempt.shaping)
     if method is None or trials.episodes <= 0:
         return _Better(policy, performance, Tuned())
-    careful = not floor and method != "model" and already_works(score, search)
+    careful = not floor and runner.config.refine.most_episodes is None and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
     plant = revised(search.task, [*search.attempts, attempt])
     try:
         starts_anew = floor and starts_new_search(attempt, search.attempts)
-        refined = refine(
-            policy,
-            method,
-            replace(trials, plant=plant, first_step=first_step),
-            runner.config.seed + attempt.number,
-            mdp=search.mdp,
-            floor=floor,
-            state=None if starts_anew else _tuning_state(policy, attempt, search, first_step),
-        )
+        state = None if starts_anew else _tuning_state(policy, attempt, search, first_step)
+        trials = replace(trials, plant=plant, first_step=first_step, floor=floor, state=state)
+        refined = refine(policy, method, trials, runner.config.seed + attempt.number)
         if refined is None:
             return _Better(policy, performance, Tuned())
         # A run cannot be resumed with a policy that cannot be read back.
@@ -324,7 +318,7 @@ def _refinement_in_words(refined: Refined, before: Score | None, after: Score, s
         cost = f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
     if refined.plant is not None:
         cost = f"in a plant fitted to {refined.plant.steps:,} steps, {cost} of the environment"
-    what, remark = "entries" if refined.method in FOR_TABLES else "constants", ""
+    what, remark = "entries" if METHODS[refined.method].for_tables else "constants", ""
     if shaping is not None and shaping.objective:
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
     if shaping is not None and shaping.potential and refined.method != "q":

@@ -10,9 +10,9 @@ from policygen.episodes.exact import best_return, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
-from policygen.errors import EnvironmentFault, PolicyError, UsageError
-from policygen.policies.plant import Equations, known_plant
+from policygen.errors import EnvironmentFault, UsageError
 from policygen.runs.config import RunConfig
+from policygen.runs.methods import METHODS
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close
@@ -26,7 +26,6 @@ LONG_EPISODE = 50  # steps; a task with episodes of at least this length plays t
 # even if common seeds do not help.
 MOST_EPISODES = 400
 PATIENCE = 3  # attempts without a new best after which a run with limited steps ends
-MOST_OBSERVED = 6  # observations up to which `auto` tunes in a plant; regressions over more take minutes
 LEAST_EPISODES = 4  # episodes of maximum length that a limit of steps must allow
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 
@@ -35,11 +34,8 @@ def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
     """Return a new run's task and settings; the task has no knowledge if the settings withhold it."""
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
     config = within_steps(task, config)
-    if config.refine.method == "model" and not task.text_names:
-        try:
-            Equations(task, known_plant(task))
-        except PolicyError as error:
-            raise UsageError(f"`reward`, `ends` or `starts` of {task.name} cannot be used: {error}") from None
+    if config.refine.entry is not None:
+        config.refine.entry.check(task)
     return task, with_sample_size(task, config)
 
 
@@ -47,8 +43,8 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """Reduce the numbers of episodes of a run with `max_steps`, unless a file, option or program sets them.
 
     A score may take a tenth of the steps if all its episodes have maximum length, but it has from 2 to 20 episodes.
-    The run ends after 3 attempts without a new best. `--refine auto` then means `model` for equations over few
-    observations.
+    The run ends after 3 attempts without a new best. For equations `--refine auto` then means a method that suits
+    the task and needs few episodes, if there is one.
 
     Raises UsageError if the steps do not suffice for random actions, one episode of tuning, and a score.
     """
@@ -56,8 +52,9 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
         return config
     episodes = max(2, min(DEFAULT_EPISODES, config.max_steps // (10 * task.max_steps)))
     chosen: dict[str, object] = {"episodes": episodes, "patience": PATIENCE}
-    if config.refine.method == "auto" and config.policy == "linear" and len(task.observations) <= MOST_OBSERVED:
-        chosen["refine"] = replace(config.refine, method="model")
+    if config.refine.method == "auto" and config.policy == "linear":
+        suiting = (name for name, method in METHODS.items() if method.suits(task))
+        chosen["refine"] = replace(config.refine, method=next(suiting, "auto"))
     steps_needed = LEAST_EPISODES * task.max_steps
     if config.max_steps < steps_needed:
         raise UsageError(

@@ -149,7 +149,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """
         measure = Measure(self.task, shaping) if shaping is not None else None
         episodes, refining = episodes_of_tuning(number, self.config, self.ledger.episodes_left), self.config.refine
-        if episodes and refining.method == "model" and self.config.max_steps is not None:
+        if episodes and refining.most_episodes is not None and self.config.max_steps is not None:
             # `episodes_left` counts episodes of full length. Real ones may be much shorter: `affords_one` is called
             # before each.
             episodes = refining.episodes or EPISODES_OF_TUNING
@@ -218,7 +218,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             left = self.ledger.episodes_left
             return left is None or left > self.config.episodes
 
-        seen = [episode.trajectory for episode in self._buffer] if self.config.refine.method == "model" else []
+        seen = [episode.trajectory for episode in self._buffer] if self.config.refine.most_episodes is not None else []
         return Trials(
             returns,
             seeds,
@@ -229,6 +229,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             watch=watch,
             seen=seen,
             affords_one=affords_one,
+            mdp=self.mdp,
         )
 
     # --- counting

@@ -106,9 +106,9 @@ def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
 def test_a_revision_of_the_best_is_tuned_with_the_steps_that_tuning_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
 
-    def watched(*args: Any, state: TuningState | None, **named: Any) -> Any:
-        begun.append((args[0], state, args[2].first_step))
-        return refine(*args, state=state, **named)
+    def watched(*args: Any) -> Any:
+        begun.append((args[0], args[2].state, args[2].first_step))
+        return refine(*args)
 
     monkeypatch.setattr("policygen.search.assess.refine", watched)
     revision = fenced("let lean = angle + 0.5*spin")  # the equations stay, with the constants that tuning gave them

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import FiniteMDP, exact_score
+from policygen.episodes.exact import exact_score
 from policygen.episodes.trajectory import Indices, Rows
 from policygen.extensions.learners.learner import Cells, Learner, Step, Vector
 from policygen.policies.policy import Policy
@@ -162,7 +162,7 @@ def is_better(returns: Vector, others: Vector) -> bool:
     return bool(returns.mean() - others.mean() > error)
 
 
-def q_learning(policy: Policy, trials: Trials, rng_seed: int, mdp: FiniteMDP | None) -> Refined | None:
+def q_learning(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
     """Learn a table with the proposed table as advice; None if the budget is too small.
 
     If the MDP is known, episodes are drawn from it, and exact scores choose the best table of all batches. Otherwise
@@ -172,7 +172,7 @@ def q_learning(policy: Policy, trials: Trials, rng_seed: int, mdp: FiniteMDP | N
     Raises:
         PolicyError: the policy is not a table of choices, or it or the objective has memory.
     """
-    table = choosing_table(policy, "q", trials.measure)
+    table, mdp = choosing_table(policy, "q", trials.measure), trials.mdp
     if trials.practice is None or trials.episodes < LEAST_EPISODES:
         return None
     advice = entries_of(table)

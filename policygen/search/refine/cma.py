@@ -40,13 +40,17 @@ WIDER = 2.0  # factor on the final deviations of shared constants: new constants
 LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
 
 
-def cma_es(
-    tunable: Tunable, trials: Trials, rng_seed: int, state: TuningState | None = None, *, population: int = POPULATION
-) -> Refined | None:
+def tune(policy: Policy, trials: Trials, seed: int, population: int = POPULATION) -> Refined | None:
+    """Tune the constants of a policy; None if it has none, or the budget is too small; see `cma_es`."""
+    tunable = trials.tunable(policy)
+    return cma_es(tunable, trials, seed, population) if tunable.size else None
+
+
+def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, population: int = POPULATION) -> Refined | None:
     """Tune by CMA-ES; None if the budget is too small for one generation.
 
     Args:
-        state: final state of an earlier search of these constants, which ended at this policy.
+        trials: if they have a state, it is that of a search of these constants which ended at this policy.
         population: least number of candidates in a generation.
     """
     with warnings.catch_warnings():
@@ -59,7 +63,7 @@ def cma_es(
         options["CMA_diagonal"] = True
     # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
     # distribution was round. It recovers its evolution path in a few generations.
-    shape, step, probed = _shape_of(state, tunable), 1.0, 0
+    shape, step, probed = _shape_of(trials.state, tunable), 1.0, 0
     if shape is None:
         shape, step = np.ones(tunable.size), trials.first_step
         steps, probed = _first_steps(tunable, trials)

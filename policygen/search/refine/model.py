@@ -23,10 +23,11 @@ from policygen.plants.transitions import Transitions
 from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import TuningState
-from policygen.runs.tuning import MOST_ROUNDS
-from policygen.search.refine.cma import cma_es
-from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
+from policygen.search.refine.cma import tune
+from policygen.search.refine.tunable import Refined, Trials, Vector
 
+# Most fits of the plant for a proposal. After each fit a real episode is played, or several short ones.
+MOST_ROUNDS = 25
 INNER_EPISODES = 2_000  # in the plant, for one search
 POPULATION = 24  # more candidates cost hardly more: all are computed together
 COMPARED = 24  # episodes in the plant for comparing policies
@@ -35,20 +36,22 @@ MISS_PENALTY = 0.1  # an episode that misses the end has the worst return, lower
 NEAR = 0.05  # two returns agree if they differ by at most this share of the range of returns seen
 
 
-def tune_in_plant(
-    policy: Policy, trials: Trials, rng_seed: int, *, floor: float = 0.0, state: TuningState | None = None
-) -> Refined | None:
+def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
     """Tune a policy in a fitted plant; None if it has nothing to tune or no real episode can be played.
+
+    Without episodes to fit, and of an environment that is observed as text, it is tuned by `cma` in the environment.
 
     Args:
         trials: plays the real episodes, one by one, and holds those played before. Its plant is fitted, by default that
             of the task; missing equations are identified from the data.
-        floor, state: see `refine`.
     """
     task, rng = policy.task, np.random.default_rng(rng_seed)
     seen, watched = list(trials.seen), list[Trajectory]()
+    if not seen or task.text_names:
+        return tune(policy, trials, rng_seed)
     if trials.watch is None:
         return None
+    floor = trials.tunable(policy).floor
     known = trials.plant or known_plant(task)
     tried: list[Refined] = []
     for _ in range(MOST_ROUNDS):
@@ -56,8 +59,8 @@ def tune_in_plant(
             break
         fitted = _fitted(known, Transitions.of(task, seen), rng)
         inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
-        last = (tried[-1].policy, tried[-1].state) if tried else (policy, state)
-        each = [inside.search(*begin, floor) for begin in ((policy, state), last)]
+        last = (tried[-1].policy, tried[-1].state) if tried else (policy, trials.state)
+        each = [inside.search(*begin, floor) for begin in ((policy, trials.state), last)]
         both = [one for one in each if one is not None]
         if not both:
             return None
@@ -131,9 +134,8 @@ class _PlantSearch:
         def seeds(first: int, count: int) -> range:
             return range(offset + first, offset + first + count)
 
-        inner = Trials(returns, seeds, INNER_EPISODES)
-        tunable = Tunable(policy, state.floor if state is not None else floor)
-        return cma_es(tunable, inner, (offset % 2**31) + 1, state, population=POPULATION)
+        inner = Trials(returns, seeds, INNER_EPISODES, floor=floor, state=state)
+        return tune(policy, inner, (offset % 2**31) + 1, POPULATION)
 
     def index_of_best(self, policies: Sequence[Policy]) -> int:
         """Return the index of the best policy in the plant: highest score less the cost of violated requirements."""

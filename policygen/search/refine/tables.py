@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import FiniteMDP, improved_table
+from policygen.episodes.exact import improved_table
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
@@ -62,7 +62,7 @@ def with_entries(policy: TablePolicy, entries: npt.NDArray[np.int64]) -> TablePo
     return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.comments)
 
 
-def policy_iteration(policy: Policy, mdp: FiniteMDP | None, measure: Measure | None) -> Refined:
+def policy_iteration(policy: Policy, trials: Trials, rng_seed: int) -> Refined:
     """Improve the table until no change of one entry improves it further; no episode is played.
 
     Two searches by `improved_table` are compared: one from the table, and one from the table that is best when half of
@@ -71,6 +71,7 @@ def policy_iteration(policy: Policy, mdp: FiniteMDP | None, measure: Measure | N
     Raises:
         PolicyError: the policy is not a table of choices, it or the objective has memory, or the MDP is unknown.
     """
+    mdp, measure = trials.mdp, trials.measure
     table = choosing_table(policy, "policy-iteration", measure)
     if mdp is None:
         raise PolicyError(f"policy-iteration needs an environment that publishes its MDP; tune {table.task.name} by q")
@@ -96,12 +97,14 @@ class _Round:
     changes: Sequence[Change]
 
 
-def coordinate(policy: TablePolicy, trials: Trials, rng_seed: int) -> Refined | None:
+def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
     """Change one entry at a time and keep improvements; None if nothing can change or the budget is too small.
 
     With enough episodes, all changes of all entries are tried in order, twice, the second time on other seeds.
     Otherwise random changes are compared, and the best is kept.
     """
+    if not isinstance(policy, TablePolicy):
+        return None
     entries = np.array(policy.actions, np.int64).reshape(policy.grid.size, -1)
     counts = choices_of(policy.task)
     changes = policy.grid.size * sum(count - 1 for count in counts)

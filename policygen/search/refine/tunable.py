@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.plants.fit import PlantRecord
 from policygen.policies.linear import LinearPolicy
@@ -22,7 +23,7 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import TuningState
-from policygen.runs.tuning import FIRST_STEP, Method
+from policygen.runs.tuning import FIRST_STEP
 
 Vector = npt.NDArray[np.float64]
 SIGNIFICANT_DIGITS = 5
@@ -49,10 +50,14 @@ class Trials:
         objectives: plays like `returns`, and returns the mean of the episodes' sums of the objective. A search
             maximises the objective if there is one, but chooses the policy to keep by the returns.
         watch: plays one policy and returns its episodes.
-        seen: the episodes in the replay buffer; empty unless the method is `model`.
+        seen: the episodes in the replay buffer; empty unless the method has `most_episodes`.
         affords_one: whether another episode may be played.
         plant: the equations of motion of the task, as revised by replies; for `model`.
         first_step: first change of a constant, as a share of its size, when `cma` starts a new search.
+        mdp: the MDP of the task, if it is known.
+        floor: least size of a constant outside features (`let`). The first change of a constant is proportional to its
+            size. With a floor of 0, changes follow the units of the policy, and a weight of 0 stays 0.
+        state: final state of an earlier search of the policy, from which `cma` continues; its floor replaces `floor`.
     """
 
     returns: Returns
@@ -66,6 +71,13 @@ class Trials:
     affords_one: Callable[[], bool] = lambda: True
     plant: Plant | None = None
     first_step: float = FIRST_STEP
+    mdp: FiniteMDP | None = None
+    floor: float = 0.0
+    state: TuningState | None = None
+
+    def tunable(self, policy: Policy) -> Tunable:
+        """Return the policy as a vector, with the floor of the search."""
+        return Tunable(policy, self.state.floor if self.state is not None else self.floor)
 
     @property
     def maximised(self) -> Returns:
@@ -90,7 +102,7 @@ class Refined:
 
     policy: Policy
     episodes: int
-    method: Method
+    method: str
     constants: int
     spread: tuple[tuple[str, float], ...] = ()
     state: TuningState | None = None

@@ -90,7 +90,7 @@ def test_a_search_leaves_its_distribution_and_goes_on_with_it() -> None:
     assert len(left.state.deviations) == len(left.state.correlations) == 3
     together = TuningState((0.1, 0.6, 0.4), (0.0, 0.0, -0.99))
     for state in (left.state, replace(left.state, deviations=(0.01, 0.5, 0.05), correlations=(0.0,) * 3), together):
-        refine(left.policy, "cma", Trials(bowl := Bowl(), seeds, 500), 1, state=state)
+        refine(left.policy, "cma", Trials(bowl := Bowl(), seeds, 500, state=state), 1)
         candidates = np.array(bowl.seen[:12])  # no episode probes again
         assert candidates.std(axis=0) == pytest.approx(state.deviations, rel=0.6)
     assert np.corrcoef(candidates, rowvar=False)[1, 2] < -0.9  # what moves together goes on moving together
@@ -106,7 +106,7 @@ def test_a_constant_that_is_written_with_the_other_operator_turns_its_correlatio
 
 @pytest.mark.parametrize("state", [TuningState((0.1,)), TuningState((0.1, 0.0, 0.1)), TuningState((0.1, 1e999, 1.0))])
 def test_a_state_of_other_constants_or_none_at_all_begins_anew(state: TuningState) -> None:
-    runs = [refine(policy_of(TWO_SIZES), "cma", Trials(Bowl(), seeds, 1_000), 0, state=s) for s in (state, None)]
+    runs = [refine(policy_of(TWO_SIZES), "cma", Trials(Bowl(), seeds, 1_000, state=s), 0) for s in (state, None)]
     assert runs[0] == runs[1]
 
 
@@ -159,7 +159,7 @@ def test_of_hundreds_of_constants_no_correlations_are_learned_and_a_search_still
     assert first.state is not None
     assert (len(first.state.deviations), first.state.correlations) == (Tunable(policy).size, ())
     state = carry_over(first.policy, first.policy, first.state)
-    again = tuned(first.policy, "cma", Trials(returns, seeds, 2_000), 1, state=state)
+    again = tuned(first.policy, "cma", Trials(returns, seeds, 2_000, state=state), 1)
     values = [returns([one], [0])[0] for one in (policy, first.policy, again.policy)]
     assert values == sorted(values)
     assert values[0] < values[1] < values[2]

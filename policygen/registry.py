@@ -1,0 +1,87 @@
+"""Registries of the kernel, in which extensions enter what they add, and the search for extensions.
+
+The kernel imports no extension. The first look into any registry imports those of the package that enter something
+(`policygen.extensions.ENTERING`), then the modules that installed packages name as entry points of the group
+`policygen`. A module that a program imports itself may enter something at any time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from policygen.errors import UsageError
+
+T = TypeVar("T")
+EXTENSIONS = "policygen.extensions"
+
+
+class Registry(Mapping[str, T]):
+    """Entries by name, in the order in which they were entered; `what` they are, for messages."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._entries: dict[str, T] = {}
+
+    def add(self, name: str, entry: T) -> None:
+        """Enter something under a free name.
+
+        Raises:
+            UsageError: the name is taken by something else.
+        """
+        if self._entries.setdefault(name, entry) != entry:
+            raise UsageError(f"there are two {self._what}s called `{name}`; rename one of them")
+
+    def __getitem__(self, name: str) -> T:
+        load_extensions()
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_extensions()
+        return iter(tuple(self._entries))
+
+    def __len__(self) -> int:
+        load_extensions()
+        return len(self._entries)
+
+
+_loaded = False
+
+
+def load_extensions() -> None:
+    """Import the extensions that enter something, once; one of another package that fails is left out with a warning.
+
+    A missing extension of this package is no fault: each can be deleted.
+    """
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    for name in getattr(_imported(EXTENSIONS), "ENTERING", ()):
+        _imported(f"{EXTENSIONS}.{name}")
+    for point in entry_points(group="policygen"):
+        try:
+            point.load()
+        except Exception as error:
+            warnings.warn(f"extension {point.name} ({point.value}) is left out: {error}", stacklevel=2)
+
+
+def _imported(name: str) -> Any:
+    """Import a module of the extensions; None if it is not there."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        return None
+
+
+def resolved(address: Any) -> Any:
+    """Return the object at an address `MODULE:NAME`, whose module is imported at first use; other values unchanged."""
+    if not isinstance(address, str):
+        return address
+    module, _, name = address.partition(":")
+    return getattr(importlib.import_module(module), name)
