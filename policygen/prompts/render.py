@@ -22,16 +22,10 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.account import account, mean_rewards, reached_its_goal
 from policygen.prompts.columns import relevance_of
 from policygen.prompts.history import attempt_views, best_view, shortened
+from policygen.prompts.sections import section_data
 from policygen.prompts.templates import render_template, used_templates
 from policygen.prompts.traces import episode_view, reader_for, usual_of, with_losses
-from policygen.prompts.views import (
-    View,
-    grid_view,
-    objective_views,
-    plant_view,
-    requirement_views,
-    task_view,
-)
+from policygen.prompts.views import View, grid_view, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
@@ -147,10 +141,9 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         visits = counts[0].sum(axis=1)
         shown = count_visits(context.buffer, reader, best.number)[1] if best is not None else counts
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
-    shown_best, plant = best_view(best, context.reported_score), plant_view(context)
+    shown_best = best_view(best, context.reported_score)
     if not config.episodes_shown:
         shown_best = {**shown_best, "played": (), "terms": []} if shown_best is not None else None
-        plant = {**plant, "worst": None} if plant is not None else None
     random: View | None = None
     if context.attempts and context.attempts[0].number == 0:
         score = context.attempts[0].score
@@ -178,11 +171,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "step_pays": float(rewards[0]) if len(rewards) == 1 else None,
         "starts": _starts(trajectories, task) if best is not None else [],
         "refining": context.tuning is not None,
-        "shaping": config.shape,
-        "objectives": objective_views(context) if config.shape else [],
         "tuning": context.tuning,
         "steps": steps_played(context.attempts),
-        "plant": plant,
         "functions": list(FUNCTION_NAMES),
         "most_features": most_features(task),
         "attempts": attempt_views(context, visits),
@@ -194,9 +184,9 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         },
         "stalled": context.stalled,
         "comments": list(context.comments),
-        "requirements": requirement_views(context),
         "random": random,
         "visits": seen,
+        **section_data(context, config),
     }
 
 

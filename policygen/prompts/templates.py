@@ -18,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, resource_folders
 from policygen.prompts.filters import FILTERS
+from policygen.prompts.sections import PLACES, place_source
 
 MOST_CHARACTERS = 200_000  # most characters of a template
 _MOST_NAMES = 100  # names that an error lists
@@ -77,10 +78,16 @@ def source_of(path: Path) -> str:
 
 
 class _Loader(jinja2.BaseLoader):
-    """A loader that finds templates like other project files: a local file overrides a shipped one."""
+    """A loader that finds templates like other project files: a local file overrides a shipped one.
 
-    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Any]:
+    A place of sections has no file; its template includes the sections that are registered for it.
+    """
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str | None, Any]:
         path = find_resource("templates", template, ".j2")
+        if path is None and (place := _stem(template)) in PLACES:
+            source = place_source(place)
+            return source, None, lambda: source == place_source(place)
         if path is None:
             raise jinja2.TemplateNotFound(template)
 
@@ -197,7 +204,9 @@ def _referenced(choices: Iterable[nodes.Expr], constants: Mapping[str, str]) -> 
     """Return the names of the templates that `_references` found, as far as they are known before rendering."""
     for choice in choices:
         pattern = _pattern(choice, constants)
-        if "*" in pattern:
+        if (place := _stem(pattern)) in PLACES and find_resource("templates", pattern, ".j2") is None:
+            yield from _referenced(_references(place_source(place)), constants)
+        elif "*" in pattern:
             yield from (name for name in list_resources("templates", ".j2") if fnmatchcase(name, _stem(pattern)))
         else:
             yield pattern

@@ -16,6 +16,7 @@ from policygen.policies.parts import ENDS
 from policygen.policies.plant import NEXT
 from policygen.policies.shaping import REWARD, Measure
 from policygen.prompts.refused import rows_at
+from policygen.prompts.sections import Section, add_section
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.runs.attempt import Attempt
@@ -182,7 +183,7 @@ def plant_view(context: Context) -> View | None:
 
     It is the one fitted last, or the one of the replies if a reply has written one since.
     """
-    if context.tuning is None or context.tuning.method != "model":
+    if not _tunes_in_plant(context):
         return None
     stated = revised(context.task, context.attempts)
     changes = (a for a in reversed(context.attempts) if a.tuned.fitted_plant is not None or a.plant is not None)
@@ -201,3 +202,17 @@ def plant_view(context: Context) -> View | None:
         "largest": errors[0].larger if errors else 0.0,
         "ahead": AHEAD,  # steps that `PredictionError.ahead` looks ahead
     }
+
+
+def _tunes_in_plant(context: Context) -> bool:
+    return context.tuning is not None and context.tuning.method == "model"
+
+
+for section in (
+    Section("requirements", lambda context, config: requirement_views(context), "after_account"),
+    Section("objectives", lambda context, config: objective_views(context) if config.shape else [], "after_history"),
+    Section("plant", lambda context, config: plant_view(context), "after_episodes"),
+    Section("plant_language", lambda context, config: _tunes_in_plant(context), "after_language"),
+    Section("shaping", lambda context, config: config.shape, "after_language"),
+):
+    add_section(section)

@@ -12,7 +12,9 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, CHECKOUT, Written
 import policygen
 from policygen.errors import TemplateError
 from policygen.policies.lines import Problem
+from policygen.prompts import sections
 from policygen.prompts.render import Show, render_prompt, template_variables
+from policygen.prompts.sections import Section, add_section
 from policygen.prompts.templates import render_template, used_templates
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
@@ -27,18 +29,33 @@ SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob
 
 def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     used = used_templates(["system", "improve_table", "repair"], {"kind": "table"})
-    assert list(used)[:4] == ["system", "_language_table", "_shape", "improve_table"]
+    assert list(used)[:4] == ["system", "_language_table", "_plant_language", "_shaping"]
     assert set(used) == {
         *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_best"),
-        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_shape", "_objectives"),
-        "_requirements",
+        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_shaping", "_objectives"),
+        *("_requirements", "_plant", "_plant_language"),
     }
     assert all(text == SHIPPED[name] for name, text in used.items())
 
 
+def test_a_section_of_ones_own_stands_at_its_place_and_is_left_out_without_data(monkeypatch) -> None:
+    monkeypatch.setattr(sections, "SECTIONS", dict(sections.SECTIONS))
+    kept: dict[int, str] = {}
+    add_section(Section("wishes", lambda context, config: kept.get(context.number), "after_account"))
+    written("## Wishes\n{{ wishes }}", "_wishes")
+    context, config = searched("cartpole", "table", iterations=3)
+    assert "## Wishes" not in render_prompt(context, config).messages[-1].content
+    kept[context.number] = "Few rows."
+    request = render_prompt(context, config).messages[-1].content
+    assert (
+        request.index("## Where the points are") < request.index("## Wishes\nFew rows.") < request.index("## Attempts")
+    )
+    assert "_wishes" in used_templates(["improve_table"])
+
+
 def test_a_name_put_together_while_rendering_counts_every_template_that_fits() -> None:
     assert set(used_templates(["system"])) == {
-        *("system", "_language_table", "_language_linear", "_plant_language", "_shape")
+        *("system", "_language_table", "_language_linear", "_plant_language", "_shaping")
     }
     written("{% include number %}", "anything")
     assert set(used_templates(["anything"])) == {*SHIPPED, "anything"}
@@ -195,4 +212,4 @@ def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None
         jinja2.Environment().parse(path.read_text())
     included = "".join(path.read_text() for path in shipped.glob("*.j2"))
     for path in shipped.glob("_*.j2"):
-        assert path.name in included or path.stem.startswith("_language_")
+        assert path.name in included or path.stem[1:] in sections.SECTIONS or path.stem.startswith("_language_")
