@@ -22,6 +22,7 @@ from policygen.policies.policy import Policy
 from policygen.quantities.tree import numbers
 from policygen.runs.attempt import START, Attempt
 from policygen.runs.listeners import Activity, Listener, RunView
+from policygen.runs.numerics import UNSTABLE
 from policygen.search.run import Run
 
 MOST_SURPRISES = 3  # numbers of each kind in one sentence
@@ -146,8 +147,8 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
     if violated := [one for one in attempt.violations if one.violated]:
         line += "; violates " + ", ".join(f"{one.name} in {one.violated}" for one in violated)
         line += f" of {violated[0].episodes} episodes"
-    if attempt.unstable:
-        line += f"; the simulation became unstable in {attempt.unstable} of {len(attempt.played)} episodes"
+    if unstable := UNSTABLE.of(attempt):
+        line += f"; the simulation became unstable in {unstable} of {len(attempt.played)} episodes"
     return shown(line)
 
 

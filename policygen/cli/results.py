@@ -45,8 +45,9 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 def _show_run(run: Path, number: int | None) -> None:
     """Print the plant and the values that were not finite of an attempt (default: the best), and the run's steps."""
     from policygen.progress import tuning_warning
-    from policygen.runs.attempt import best_of, steps_played, undefined_words
+    from policygen.runs.attempt import best_of, steps_played
     from policygen.runs.logbook import Logbook
+    from policygen.runs.numerics import undefined_words
 
     try:
         attempts = Logbook(run).attempts()

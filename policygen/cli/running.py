@@ -171,7 +171,8 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     from policygen.episodes.score import first_episodes
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal
-    from policygen.runs.attempt import steps_played, undefined_words
+    from policygen.runs.attempt import steps_played
+    from policygen.runs.numerics import undefined_words
     from policygen.search.run import carry_out
 
     opt.say_key(active_run.provider)

@@ -20,6 +20,7 @@ from policygen.prompts.refused import decisive_first, moved, refused_view
 from policygen.prompts.views import View
 from policygen.quantities.tree import constants, limits
 from policygen.runs.attempt import Attempt
+from policygen.runs.numerics import UNDEFINED, UNSTABLE
 from policygen.runs.state import Context
 
 MOST_ATTEMPTS = 40  # last attempts that templates get
@@ -81,8 +82,8 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 "problem": str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 "refinement": attempt.tuned.refinement,
                 "tuned_first": attempt.tuned.proposed is not None and before is None,  # there was no score before it
-                "undefined": dict(attempt.undefined),
-                "unstable": attempt.unstable,
+                "undefined": dict(UNDEFINED.of(attempt) or ()),
+                "unstable": UNSTABLE.of(attempt) or 0,
                 "violated": {one.name: one.violated for one in attempt.violations if one.violated},
                 "refused": details,
             }

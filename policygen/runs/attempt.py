@@ -29,7 +29,6 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.tasks.task import Task
 
-MOST_UNDEFINED = 6  # values that were not finite that are listed
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 Ending = Literal["terminated", "cut"]
 START = "start"  # `Requests.model` of a policy that the user gave with --start
@@ -331,12 +330,11 @@ class Attempt:
         coverage: share of the cells or outputs that the reply states; the others are the incumbent's.
         shaping: the objective and potential that guided its tuning; None for most attempts.
         plant: the lines of a plant that the reply wrote; None for most attempts.
-        undefined: features and outputs that were not finite, each with its share of the steps.
         violations: how often its scored episodes violated each requirement of the task.
-        unstable: number of scored episodes in which the environment reported that the simulation diverged.
         stopped: the reason if a budget was used up before a repair or the score of this attempt; the run then ends.
             Empty for most attempts.
         seconds: time spent on this attempt, the model's share included.
+        notes: the values of abilities by key, see `policygen.runs.notes`.
     """
 
     number: int
@@ -351,15 +349,14 @@ class Attempt:
     coverage: float = 0.0
     shaping: Shaping | None = None
     plant: Plant | None = None
-    undefined: tuple[tuple[str, float], ...] = ()
     violations: tuple[Violations, ...] = ()
-    unstable: int = 0
     stopped: str = ""
     seconds: float = 0.0
     requests: Requests = Requests()
     tuned: Tuned = Tuned()
     comparison: Comparison = Comparison()
     standing: Standing = Standing()
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def policy(self) -> Policy | None:
@@ -398,14 +395,6 @@ class Attempt:
 def best_of(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the last attempt that became the best; None before the first policy."""
     return next((attempt for attempt in reversed(attempts) if attempt.accepted), None)
-
-
-def undefined_words(attempt: Attempt) -> str:
-    """Return a sentence on the values of an attempt's policy that were not finite; empty without any."""
-    found = [f"`{name}` in {share:.2g} of the steps" for name, share in attempt.undefined]
-    more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
-    where = f"in the {len(attempt.played)} episodes of attempt {attempt.number}"
-    return f"no finite number {where}: {', '.join(found[:MOST_UNDEFINED])}{more}" if found else ""
 
 
 def costs_of(attempts: Iterable[Attempt]) -> Costs:

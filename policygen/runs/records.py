@@ -20,6 +20,7 @@ from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
 from policygen.runs.attempt import Attempt, Comparison, Costs, Ending, Played, Requests, SavedPolicy, Standing, Tuned
+from policygen.runs.notes import notes_from_record, notes_to_record
 from policygen.tasks.task import Task
 
 
@@ -42,7 +43,7 @@ def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
         record[name] = policy.record if policy is not None else None  # the task has its own file
     for name in ("score", "proposed_score", "tuning", "shaping", "plant", "fitted_plant"):
         record[name] = _shallow(record[name]) if record[name] is not None else None
-    record["played"] = attempt.played.rows
+    record |= {"played": attempt.played.rows, "notes": notes_to_record(attempt.notes)}
     for name in ("problems", "violations"):
         record[name] = [asdict(one) for one in record[name]]
     return record
@@ -64,6 +65,7 @@ def _types_of_record() -> dict[str, Any]:
         "policy": (policy, ...),
         "proposed": (policy, None),
         "played": (tuple[_PlayedRow, ...], ...),
+        "notes": (dict[str, Any], {}),
     }
 
 
@@ -97,6 +99,7 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
     if values["plant"] is not None:
         Equations(task, values["plant"])
     values |= {"proposed": policies["proposed"], "played": Played.of_rows(values["played"])}
+    values["notes"] = notes_from_record(values["notes"])
     parts = {part: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for part, kind in _PARTS.items()}
     return Attempt(**values, saved=policies["policy"], **parts)
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
@@ -17,9 +15,9 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
-from policygen.quantities.spelling import compiled
 from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.methods import METHODS
+from policygen.runs.notes import made_notes
 from policygen.runs.state import Assessment, Search, revised
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
 from policygen.search.judge import (
@@ -52,8 +50,8 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
         warm_up.score,
         Played.of(warm_up.trajectories),
         verdict="random actions",
-        unstable=sum(t.unstable for t in warm_up.trajectories),
         violations=warm_up.violations,
+        notes=made_notes(None, warm_up.trajectories),
     )
     return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
 
@@ -123,9 +121,8 @@ def _assessed(
         tuned=tuned,
         score=performance.score,
         played=Played.of(performance.trajectories),
-        undefined=undefined_shares(policy, performance.trajectories),
         violations=performance.violations,
-        unstable=sum(t.unstable for t in performance.trajectories),
+        notes=made_notes(policy, performance.trajectories),
         accepted=verdict.accepted,
         verdict=verdict.words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
         comparison=verdict.comparison,
@@ -134,25 +131,6 @@ def _assessed(
     if attempt.accepted:
         validation = None if best_score.exact else runner.validate(policy, None, runner.config.episodes)
     return Assessment(attempt, [*better.watched, *performance.trajectories], best_score, validation)
-
-
-def undefined_shares(policy: Policy, trajectories: Sequence[Trajectory]) -> tuple[tuple[str, float], ...]:
-    """Return the features and outputs that were not finite, each with its share of the steps.
-
-    Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values.
-    """
-    formulas = [*policy.reader.needed, *policy.formulas()]
-    steps = sum(t.length for t in trajectories)
-    if not formulas or not steps:
-        return ()
-    parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
-    joined = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
-    # A quantity that nothing reads has one number per episode.
-    columns = [column if len(column) == steps else np.zeros(steps) for column in joined]
-    with np.errstate(all="ignore"):
-        values = compiled([node for _, node in formulas], policy.reader.names)(columns)
-    shares = ((name, float(np.mean(~np.isfinite(v)))) for (name, _), v in zip(formulas, values, strict=True))
-    return tuple((name, share) for name, share in shares if share > 0)
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:

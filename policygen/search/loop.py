@@ -19,6 +19,7 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.runs.attempt import Attempt, Comparison, Played, saved
+from policygen.runs.notes import made_notes
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Assessment, Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
@@ -123,6 +124,7 @@ def _simplified(search: Search, runner: EpisodeRunner) -> Assessment | None:
         saved=saved(found.policy),
         score=performance.score,
         played=Played.of(performance.trajectories),
+        notes=made_notes(found.policy, performance.trajectories),
         violations=performance.violations,
         accepted=True,
         comparison=Comparison(gain.gain, episodes, gain.p),

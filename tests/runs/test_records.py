@@ -10,6 +10,7 @@ import pytest
 from policygen.episodes.score import Score, score_of_returns
 from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Played, Requests, Standing, Tuned, TuningState, saved
+from policygen.runs.numerics import UNDEFINED
 from policygen.runs.records import (
     SUMMARY,
     FinalScore,
@@ -43,7 +44,7 @@ def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
         SAMPLED,
         Played.of_rows([(1.0, 3, "terminated", {"goal": 1.0}), (0.0, 9, "cut")]),
         kind="tuning",
-        undefined=(("x", 0.5),),
+        notes={UNDEFINED.key: (("x", 0.5), ("y", float("inf")))},
         requests=Requests(usd=None),
         tuned=Tuned(
             "cma", saved(policy), EXACT, (("levels", 0.1),), TuningState((0.1, 2.5), (-0.5,), 2.5, climbing=True)

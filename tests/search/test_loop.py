@@ -29,7 +29,7 @@ import policygen
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
-from policygen.runs.attempt import MOST_UNDEFINED, undefined_words
+from policygen.runs.numerics import MOST_UNDEFINED, UNDEFINED, undefined_words
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -211,17 +211,17 @@ def test_two_replies_that_see_no_improvement_end_the_run() -> None:
 def test_what_is_no_finite_number_is_told_and_kept(line: Line) -> None:
     broken = fenced("let bad = log(-1 - angle^2)\nlet far = 1/(spin - spin)\nleft = 0\nright = angle + bad + far")
     result = run([broken, fenced("left = 0\nright = angle")], policy="linear")
-    assert dict(result.attempts[1].undefined) == {"bad": 1.0, "far": 1.0}
-    assert result.attempts[2].undefined == ()
+    assert dict(UNDEFINED.of(result.attempts[1])) == {"bad": 1.0, "far": 1.0}
+    assert UNDEFINED.of(result.attempts[2]) is None
     _, second = transcript_of(result.folder)
     asked = second["messages"][-1]["content"]
     assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
     first = load_run(result.folder).search.attempts[1]
-    assert first.undefined == result.attempts[1].undefined
+    assert first.notes == result.attempts[1].notes
     words = "no finite number in the 10 episodes of attempt 1: `bad` in 1 of the steps, `far` in 1 of the steps"
     assert undefined_words(first) == words
     assert f"\n# {words}\n" in line("show", result.folder, "--attempt", 1).out
-    many = dataclasses.replace(first, undefined=first.undefined * 9)
+    many = dataclasses.replace(first, notes={UNDEFINED.key: UNDEFINED.of(first) * 9})
     assert undefined_words(many).endswith(f", and {18 - MOST_UNDEFINED} more")
 
 

@@ -1,0 +1,163 @@
+"""The notes of attempts: an ability keeps its values of an attempt under a key of its own, which it registers here.
+
+A note is registered by one call, in the module of the ability that writes it; `policygen.registry` says which modules
+are imported. For example:
+
+    def changes(policy, trajectories):
+        return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
+
+    CHANGES = note("action_changes", int, make=changes, heading="changes of the action", number=float)
+
+`make` is called once for each attempt that is scored. Other notes are written where an attempt is put together: by
+readers of statements and by methods of tuning. `CHANGES.of(attempt)` reads the note; None if the attempt has none.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import PolicyError, explain
+from policygen.policies.policy import Policy
+from policygen.registry import Registry, resolved
+
+T = TypeVar("T")
+Make = Callable[[Policy | None, Sequence[Trajectory]], T | None]
+
+
+class HasNotes(Protocol):
+    """An attempt, or another record with notes."""
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """The notes by key."""
+        ...
+
+
+@dataclass(frozen=True)
+class Note(Generic[T]):
+    """A kind of note.
+
+    Attributes:
+        key: its name in `Attempt.notes` and in attempts.jsonl.
+        kind: the type of its values, which pydantic checks when they are read back; or its address `MODULE:NAME`, if
+            importing it takes long.
+        make: returns the value for a policy (None: random actions) and the episodes that it was scored on, or None for
+            no note; None if the ability writes the note itself.
+        heading: its name on the terminal, on pages and in comparisons, which show it only if it has one.
+        words: returns the text that is shown for a value.
+        number: returns the number of a value, for averages and trackers; None if it has no number.
+    """
+
+    key: str
+    kind: type[T] | str
+    make: Make[T] | None = None
+    heading: str = ""
+    words: Callable[[T], str] = str
+    number: Callable[[T], float] | None = None
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        return TypeAdapter(resolved(self.kind))
+
+    def of(self, noted: HasNotes) -> T | None:
+        """Return the note of an attempt; None without one.
+
+        Raises PolicyError if it is damaged, which reading the attempt did not find before the note was registered.
+        """
+        value = noted.notes.get(self.key)
+        return self.read(value.record) if isinstance(value, _Unread) else value
+
+    def read(self, record: Any) -> T:
+        """Return a value from its saved form; raise PolicyError if it is damaged."""
+        try:
+            return self._adapter.validate_python(record)
+        except ValidationError as error:
+            raise PolicyError(f"note `{self.key}`: {explain(error)}") from None
+
+
+NOTES: Registry[Note[Any]] = Registry("note")
+"""All notes by key."""
+
+
+def note(
+    key: str,
+    kind: type[T] | str,
+    *,
+    make: Make[T] | None = None,
+    heading: str = "",
+    words: Callable[[T], str] = str,
+    number: Callable[[T], float] | None = None,
+) -> Note[T]:
+    """Register a note and return it; the arguments are the attributes of `Note`.
+
+    Raises UsageError if another note has this key.
+    """
+    made = Note(key, kind, make, heading, words, number)
+    NOTES.add(key, made)
+    return made
+
+
+def made_notes(policy: Policy | None, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return the notes that are made from a policy (None: random actions) and the episodes of its score.
+
+    A note whose `make` fails is left out, with a UserWarning.
+    """
+    found: dict[str, Any] = {}
+    for one in NOTES.values():
+        if one.make is None:
+            continue
+        try:
+            value = one.make(policy, trajectories)
+        except Exception as error:
+            what = " ".join(str(error).split())[:300] or type(error).__name__
+            warnings.warn(f"the note `{one.key}` is left out, because making it failed: {what}", stacklevel=2)
+        else:
+            found |= {one.key: value} if value is not None else {}
+    return found
+
+
+class Shown(NamedTuple):
+    """A note as terminal, pages and comparisons show it."""
+
+    heading: str
+    words: str
+    number: float | None
+
+
+def shown_notes(noted: HasNotes) -> Iterator[Shown]:
+    """Yield the notes of an attempt that have a heading."""
+    for one in NOTES.values():
+        if one.heading and (value := one.of(noted)) is not None:
+            yield Shown(one.heading, one.words(value), one.number(value) if one.number is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """The saved form of a note that was not registered when its attempt was read."""
+
+    record: Any
+
+
+def notes_to_record(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return notes as JSON values."""
+    found: dict[str, Any] = to_jsonable_python(
+        {key: value.record if isinstance(value, _Unread) else value for key, value in notes.items()},
+        inf_nan_mode="constants",
+    )
+    return found
+
+
+def notes_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Read notes that `notes_to_record` wrote; those that are not registered are kept as they are.
+
+    Raises PolicyError if one is damaged.
+    """
+    return {key: NOTES[key].read(value) if key in NOTES else _Unread(value) for key, value in record.items()}

@@ -1,0 +1,85 @@
+"""Notes: registered by one call, made when an attempt is scored, checked when they are read back, and shown."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from support import Written, fenced
+
+import policygen
+from policygen.errors import PolicyError
+from policygen.runs.logbook import Logbook
+from policygen.runs.notes import NOTES, Note, Shown, made_notes, note, notes_from_record, notes_to_record, shown_notes
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A record with notes."""
+
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Swing:
+    """A value of a note that is a record of its own."""
+
+    widest: float
+    steps: tuple[int, ...] = ()
+
+
+@pytest.fixture(autouse=True)
+def _unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the notes that a test registers."""
+    monkeypatch.setattr(NOTES, "_entries", dict(NOTES.items()))
+
+
+def changes(_: object, trajectories: Any) -> int:
+    """Count how often the action changed."""
+    return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_note_of_an_attempt_is_made_recorded_and_shown() -> None:
+    counted: Note[int] = note("changes", int, make=changes, heading="changes of the action", number=float)
+    provider, small = Written([fenced("left = 0\nright = angle")]), {"episodes": 5, "final_episodes": 5}
+    result = policygen.run("cartpole", llm=provider, policy="linear", iterations=1, **small)
+    random, first = result.attempts
+    assert counted.of(random) > 0
+    assert Logbook(result.folder).attempts() == [random, first]
+    count = counted.of(first)
+    assert Shown("changes of the action", str(count), float(count)) in list(shown_notes(first))
+
+
+def test_a_note_that_cannot_be_made_is_left_out_with_a_warning() -> None:
+    note("broken", int, make=lambda policy, trajectories: 1 // 0)
+    note("without", int, make=lambda policy, trajectories: None)
+    note("four", int, make=lambda policy, trajectories: 4)
+    with pytest.warns(UserWarning, match="`broken` is left out, because making it failed: integer division"):
+        found = made_notes(None, [])
+    assert found == {"four": 4}
+
+
+def test_notes_are_checked_when_they_are_read_back() -> None:
+    swing = note("swing", Swing, words=lambda one: f"{one.widest:g}", heading="widest swing")
+    notes = {"swing": Swing(float("inf"), (1, 2))}
+    record = json.loads(json.dumps(notes_to_record(notes)))
+    assert notes_from_record(record) == notes
+    assert list(shown_notes(Noted(notes))) == [Shown("widest swing", "inf", None)]
+    record["swing"]["steps"] = ["one"]
+    with pytest.raises(PolicyError, match="note `swing`: `steps"):
+        notes_from_record(record)
+    assert swing.of(Noted()) is None
+
+
+def test_a_note_that_is_registered_after_reading_is_kept_and_read_on_demand() -> None:
+    record = {"late": {"widest": 2, "steps": [3]}}
+    noted = Noted(notes_from_record(record))
+    assert notes_to_record(noted.notes) == record
+    late: Note[Swing] = note("late", f"{__name__}:Swing")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert late.of(noted) == Swing(2.0, (3,))
