@@ -44,8 +44,9 @@ def policy(text: str, task: Task = PENDULUM) -> Policy:
 
 def plant(text: str, task: Task = PENDULUM) -> Plant:
     parsed = read(text, task)
-    assert parsed.plant is not None, [str(problem) for problem in parsed.problems]
-    return parsed.plant
+    assert "plant" in parsed.notes, [str(problem) for problem in parsed.problems]
+    found: Plant = parsed.notes["plant"]
+    return found
 
 
 def equations(text: str, task: Task = PENDULUM) -> Equations:

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.plants.transitions import Transitions
-from policygen.policies.plant import NEXT, Column, Equations, Plant
-from policygen.policies.shaping import REWARD
+from policygen.policies.plant import NEXT, REWARD, Column, Equations, Plant
 from policygen.quantities.spelling import compiled
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import names_in, needed_by

@@ -1,7 +1,7 @@
 """Find the last policy in a text and split it into statements; collect the text's problems.
 
 Reading tolerates text around a policy (prose, code fences, headings) and markup of its lines. `parts` combines the
-statements and checks their names. A new kind of line needs a pattern here, and a method and a field in `parts`.
+statements and checks their names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from policygen.errors import ExpressionError
 from policygen.policies.cells import is_separator_line, split_comment
+from policygen.policies.statements import Line, has_word
 from policygen.tasks.task import Task, output_names
 
 MAX_CHARACTERS = 400_000
@@ -45,21 +46,6 @@ class Problems(list[Problem]):
         self.add(line, found, expected or "correct the expression")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One line of a policy."""
-
-    line: int  # its number in the text, counted from 1
-    comment: str  # the comment at its end
-    # Its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a plant's `next`, `start` or `hidden`;
-    # `=` for any other `NAME = EXPRESSION`; `long` for a line that is too long to read; empty for a line that is blank
-    # or only a comment.
-    word: str = ""
-    name: str = ""  # the left-hand side
-    text: str = ""  # the right-hand side; the whole line of `params`, a row and a `long` line
-    cells: tuple[str, ...] = ()  # the cells of a row, or the edges of `bins`
-
-
 # The reply of a model that cannot improve the policy: nothing else in the last block, or in a reply without blocks.
 _RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
@@ -67,13 +53,12 @@ _FENCE = re.compile(r"^\s*(```+|~~~+)")
 _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
-_MOTION = re.compile(r"(next|start)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*:?=(?!=)\s*(.+)")
-_HIDDEN = re.compile(r"(hidden)\s+(\w+)\s*(?::?=(?!=)\s*(.*))?")
+_WORDED = re.compile(r"([a-z]\w*)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*(?::?=(?!=)\s*(.*))?")
 PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
-def statements(text: str, task: Task) -> Iterator[Statement]:
+def statements(text: str, task: Task) -> Iterator[Line]:
     """Yield the statements of the last policy in `text`, a reply or a hand-written file, one per line."""
     blocks, everything = _blocks(_with_names(text, task))
     # The last fenced block with a policy's line; without such a block, the whole text.
@@ -95,31 +80,35 @@ def resigns(text: str) -> bool:
     return len(lines) == 1 and _RESIGNATION.fullmatch(lines[0]) is not None
 
 
-def _statement(number: int, raw: str) -> Statement | None:
+def _statement(number: int, raw: str) -> Line | None:
     """Return the statement on a line; None for prose."""
     if len(raw) > MAX_LINE:
         start = raw[:MAX_LINE]
         reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0]) or PARAM.search(start)
-        return Statement(number, "", "long", text=raw) if reads_as_one else None
+        return Line(number, "", "long", text=raw) if reads_as_one else None
     line, comment = _cleaned(raw)
     if not line:
         # A line that begins with `##` is a heading of the text around the policy.
-        return None if raw.lstrip().startswith("##") else Statement(number, comment)
+        return None if raw.lstrip().startswith("##") else Line(number, comment)
     if match := _LET.match(line):
         name, _, expression = match[1].partition("=")
-        return Statement(number, comment, "let", name.strip().rstrip(": "), expression.strip())
-    if match := _MOTION.match(line) or _HIDDEN.fullmatch(line):
-        return Statement(number, comment, match[1], match[2], match[3] or "")
+        return Line(number, comment, "let", name.strip().rstrip(": "), expression.strip())
+    worded = _WORDED.fullmatch(line)
+    if worded and has_word(worded[1], alone=not worded[3]):
+        return Line(number, comment, worded[1], worded[2], worded[3] or "")
     if not line.startswith("|") and PARAM.search(line):
-        return Statement(number, comment, "params", text=line)
+        return Line(number, comment, "params", text=line)
     if match := _BINS.match(line):
         edges = (edge.strip() for edge in match[2].strip("[] ").split(","))
-        return Statement(number, comment, "bins", match[1], cells=tuple(edge for edge in edges if edge))
+        return Line(number, comment, "bins", match[1], cells=tuple(edge for edge in edges if edge))
     assignment = _ASSIGN.match(line)
     if line.startswith("|") or ("|" in line and not assignment):
         cells = (_plain(cell) for cell in line.strip().strip("|").split("|"))
-        return None if is_separator_line(line) else Statement(number, comment, "|", text=line, cells=tuple(cells))
-    return Statement(number, comment, "=", assignment[1], assignment[2]) if assignment else None
+        return None if is_separator_line(line) else Line(number, comment, "|", text=line, cells=tuple(cells))
+    if assignment:
+        return Line(number, comment, "=", assignment[1], assignment[2])
+    # A statement of an extension that is not there, or prose.
+    return Line(number, comment, worded[1], worded[2], worded[3]) if worded and worded[3] else None
 
 
 def _plain(cell: str) -> str:

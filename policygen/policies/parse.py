@@ -7,18 +7,18 @@ with its line, what was found and what was expected.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from policygen.errors import PolicyError, UsageError
 from policygen.policies.comments import Comments, comments_of
 from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, resigns
 from policygen.policies.parts import Parts
-from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
-from policygen.policies.read_equations import only_shapes, read_equations, read_plant, read_shaping
+from policygen.policies.read_equations import read_equations
 from policygen.policies.read_table import read_table
-from policygen.policies.shaping import Shaping
+from policygen.policies.statements import STATEMENTS
 from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20  # listed; the others are counted
@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[Parts], Policy | None]] = {"table": read_table, "li
 class ParseResult:
     """The result of reading a text: a policy, or the problems that prevent one.
 
-    If the text has a plant, an objective or a potential, but no line of a policy, the policy is the incumbent.
+    If the text has statements of extensions, but no line of a policy, the policy is the incumbent.
     """
 
     policy: Policy | None
@@ -39,8 +39,7 @@ class ParseResult:
         0.0  # share of cells (or of outputs) that the text decides; the others keep the incumbent's action
     )
     resigned: bool = False  # whether the text has, instead of a policy, the line `no improvement`
-    shaping: Shaping | None = None
-    plant: Plant | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)  # of `STATEMENTS`, by their name
 
 
 def parse(
@@ -60,7 +59,7 @@ def parse(
             grid, else "linear".
         incumbent: the policy that the text may revise; parts that the text leaves out are kept.
         free_grid: whether `bins` lines may replace the grid.
-        learner: whether tuning uses a learner, which sees single steps: an objective may then not use memory.
+        learner: whether tuning uses a learner, which sees single steps.
 
     Returns:
         The policy, or None and the problems: the first 20, and how many more there are.
@@ -70,17 +69,17 @@ def parse(
     """
     if incumbent is not None and resigns(text):
         return ParseResult(None, (), resigned=True)
-    parts = Parts(text, task, incumbent, free_grid)
+    parts = Parts(text, task, incumbent, free_grid, learner)
     if kind is None:
         in_cells = parts.rows or parts.header or (parts.params and not parts.equations and task.grid)
         kind = "table" if in_cells else "linear"
     if kind not in READERS:
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
-    plant = read_plant(parts)
-    shaping = read_shaping(parts, learner=learner)
+    noted = ((key, one.read) for key, one in STATEMENTS.items() if key in parts.stated)
+    notes = {key: read(parts, parts.stated[key]) for key, read in noted if read is not None}
     policy, problems = incumbent, parts.problems
     try:
-        if incumbent is None or incumbent.kind != kind or not only_shapes(parts):
+        if incumbent is None or incumbent.kind != kind or not parts.states_no_policy:
             policy = READERS[kind](parts)
             if policy is not None:
                 policy = replace(policy, comments=_comments(parts))
@@ -101,7 +100,7 @@ def parse(
         if more > 0:
             problems[MOST_PROBLEMS:] = [Problem(None, f"there are {more} more problems", "correct these first")]
         return ParseResult(None, tuple(problems), parts.coverage)
-    return ParseResult(policy, (), parts.coverage, shaping=shaping, plant=plant)
+    return ParseResult(policy, (), parts.coverage, notes={key: note for key, note in notes.items() if note is not None})
 
 
 def _comments(parts: Parts) -> Comments:

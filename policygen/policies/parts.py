@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, row_line, with_comment
 from policygen.policies.features import Lets
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, PARAM, Problems, Statement, statements
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, PARAM, Problems, statements
 from policygen.policies.policy import Policy
-from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD
+from policygen.policies.statements import STATEMENTS, Line
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
@@ -23,9 +23,6 @@ from policygen.tasks.task import Task, decision_names, output_names
 
 MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits
 MOST_FEATURES = 100  # or two per observation if that is more: a policy can then standardise and sum them all
-ENDS = "ends"  # an equation of a plant, as `reward` is
-HIDDEN = "hidden"  # the word of a line that names a hidden state of a plant
-PLANT_WORDS = ("next", "start", HIDDEN)
 NOTHING_FOUND = "no policy was found"
 T = TypeVar("T")
 
@@ -46,7 +43,7 @@ class Parts:
     """The named parts of the last policy in a reply or a hand-written file, and the context in which it is read.
 
     Args:
-        text, task, incumbent, free_grid: the arguments of `parse`.
+        text, task, incumbent, free_grid, learner: the arguments of `parse`.
     """
 
     def __init__(
@@ -55,22 +52,22 @@ class Parts:
         task: Task,
         incumbent: Policy | None = None,
         free_grid: bool = True,
+        learner: bool = False,
     ) -> None:
-        self.task, self.incumbent, self.free_grid = task, incumbent, free_grid
+        self.task, self.incumbent, self.free_grid, self.learner = task, incumbent, free_grid, learner
         self.inherited = dict(incumbent.lets) if incumbent is not None else {}  # the incumbent's own features
         self.problems = Problems()
         self.lets: dict[str, Node] = {}  # features that the text defines; one that cannot be read is `NOTHING`
         # Line numbers of `NAME = EXPRESSION`, by name: features without `let`, and lines that cannot be read.
         self.bare: dict[str, int] = {}
         self.bins: dict[str, Stated[Dimension]] = {}  # the new dimensions of the grid, by quantity
-        self.header: Statement | None = None  # of the last table
-        self.rows: list[Statement] = []  # of the last table
+        self.header: Line | None = None  # of the last table
+        self.rows: list[Line] = []  # of the last table
         self.equations: dict[str, Node] = {}  # by output; the first one counts
         self.params: dict[int, Stated[float]] = {}  # by index
-        self.shaping: dict[str, Statement] = {}  # the lines of an objective and a potential
-        # The lines of a plant, by word (`next`, `start`, `hidden`, `reward`, `ends`) and name.
-        self.plant: dict[tuple[str, str], Statement] = {}
-        self.plant_lets: dict[str, Node] = {}  # features that read the step's action or a hidden state: for a plant
+        # The lines of each entry of `STATEMENTS` that the text has, by word and name.
+        self.stated: dict[str, dict[tuple[str, str], Line]] = {}
+        self.private: dict[str, dict[str, Node]] = {}  # for each of these the features that it alone may read
         self.form: dict[int, str] = {}  # the policy's lines without markup, with the author's comments, by line number
         self.coverage = 0.0  # share of cells, or of outputs, that the text itself decides; set by a reader of policies
 
@@ -91,6 +88,42 @@ class Parts:
     def features(self) -> dict[str, Node]:
         """The features that the text may use: those that it defines, and the incumbent's."""
         return {**self.inherited, **self.lets}
+
+    @property
+    def rewritten(self) -> dict[str, Line]:
+        """The lines of statements that change the equation of an output, by their left-hand sides."""
+        return {
+            " ".join(left): line
+            for key, lines in self.stated.items()
+            for left, line in lines.items()
+            if STATEMENTS[key].rewrite is not None
+        }
+
+    def rewrites(self) -> list[tuple[str, Callable[[Node, Node], Node], Node]]:
+        """Return for each of `rewritten` the output, the function that changes its equation, and the expression.
+
+        Problems are added for lines that cannot be read.
+        """
+        found = []
+        for line in self.rewritten.values():
+            rewrite = STATEMENTS[self._owner(line) or ""].rewrite
+            if (output := self._output(line.name)) is None:
+                self.problems.refuse(line.line, unknown_name(line.name, self._outputs, what="output"))
+            elif rewrite is not None and (node := self._expression(line)) is not None:
+                found.append((output, rewrite, node))
+        return found
+
+    @property
+    def states_no_policy(self) -> bool:
+        """Whether the text has statements but no line of a policy, so that the incumbent stays."""
+        if self.incumbent is None or not self.stated or self.rewritten:
+            return False
+        if self.equations or self.rows or self.header or self.params or self.bins:
+            return False
+        if self.bare.keys() - read_by(self.lets.values()):  # a misspelt output
+            return False
+        needed = dict(self.incumbent.reader.needed)
+        return all(needed.get(name, node) == node for name, node in self.lets.items())
 
     def all_params(self, count: int, what: str) -> list[Stated[float]] | None:
         """Return params 0 to `count` - 1, each for one `what`; None, and add problems, if there are fewer or more."""
@@ -138,23 +171,36 @@ class Parts:
             self.problems.add(None, f"the policy has {len(ordered)} features", f"use at most {most}")
         return tuple(ordered.items())
 
-    def _read(self, lines: Sequence[Statement]) -> None:
+    def _read(self, lines: Sequence[Line]) -> None:
         """Read the statements of a text; stop at the first feature beyond the maximum."""
         defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self._known = list(dict.fromkeys((*self._known, *defined)))
-        self._hidden = [line.name for line in lines if line.word == HIDDEN]
-        self._states_plant = any(line.word in PLANT_WORDS or self._is_reward_or_end(line) for line in lines)
-        most = most_features(self.task) * (2 if self._states_plant else 1)  # as many again for the plant
+        own: dict[str, list[Line]] = {}
+        for line in lines:
+            if (key := self._owner(line)) is not None:
+                own.setdefault(key, []).append(line)
+        with_names = ((key, STATEMENTS[key].private) for key in STATEMENTS if key in own)
+        self._private_names = {key: names(self.task, own[key]) for key, names in with_names if names is not None}
+        self.private = {key: {} for key in self._private_names}
+        most = most_features(self.task) * (1 + len(self.private))
         for line in lines:
             if (form := self._statement(line)) is not None:
                 self.form[line.line] = with_comment(form, line.comment)
-            if (count := len(self.lets) + len(self.plant_lets)) > most:
+            if (count := len(self.lets) + sum(map(len, self.private.values()))) > most:
                 self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
-        self._refuse_plant_features()
+        for key in self.private:
+            self._refuse_private_features(key)
 
-    def _statement(self, line: Statement) -> str | None:
+    def _statement(self, line: Line) -> str | None:
         """Read one statement; return its line without markup if it belongs to the policy's `form`."""
+        if (key := self._owner(line)) is not None:
+            left = (line.name, "") if line.word == "=" else (line.word, line.name)
+            first = self.stated.setdefault(key, {}).setdefault(left, line)
+            if first.text != line.text:
+                found = f"`{' '.join(left).strip()}` has another right-hand side than on line {first.line}"
+                self.problems.add(line.line, found, "write it once")
+            return None
         match line.word:
             case "let":
                 return self._let(line)
@@ -168,26 +214,29 @@ class Parts:
                 return self._bins(line)
             case "|":
                 return self._row(line)
-            case "=" if not self._is_reward_or_end(line):
+            case "=":
                 return self._assignment(line)
             case "long":
                 found = f"the line has {len(line.text):,} characters"
                 self.problems.add(line.line, found, f"write at most {MAX_LINE:,} a line")
             case "":
                 return ""
-            case word:
-                key = (line.name, "") if word == "=" else (word, line.name)
-                first = self.plant.setdefault(key, line)
-                if first.text != line.text:
-                    found = f"`{' '.join(key).strip()}` has another right-hand side than on line {first.line}"
-                    self.problems.add(line.line, found, "write it once")
+            case word if line.name in self._known or self._output(line.name) is not None:
+                found = f"there is no statement `{word} NAME = EXPRESSION`"
+                words = ", ".join(["let", "bins", *(word for one in STATEMENTS.values() for word in one.words)])
+                self.problems.add(line.line, found, f"known are {words}; another one needs its extension")
         return None
 
-    def _is_reward_or_end(self, line: Statement) -> bool:
-        """Whether the line is the reward or the end of a plant."""
-        return line.word == "=" and line.name in (REWARD, ENDS) and line.name not in (*self._known, *self._outputs)
+    def _owner(self, line: Line) -> str | None:
+        """Return the key of the entry of `STATEMENTS` that a line belongs to; None for a line of the policy itself."""
+        for key, one in STATEMENTS.items():
+            if line.word == "=" and line.name in one.names:
+                return key if line.name not in self._known and self._output(line.name) is None else None
+            if line.word in one.words or line.word in one.declares:
+                return key
+        return None
 
-    def _let(self, line: Statement) -> str | None:
+    def _let(self, line: Line) -> str | None:
         name = line.name
         if not is_name(name):
             shown = " = ".join(filter(None, (name, line.text)))[:60]
@@ -197,28 +246,31 @@ class Parts:
             if taken := self._taken(name):
                 self.problems.add(line.line, f"`{name}` is already {taken}", "choose another name for the feature")
                 return None
-            if self._states_plant and (node := self._plant_feature(line.text)) is not None:
-                self.plant_lets[name] = node
-                return None
+            for key in self.private:
+                if (node := self._private_feature(key, line.text)) is not None:
+                    self.private[key][name] = node
+                    return None
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
             self.lets[name] = self._expression(line) or NOTHING
             self._feature_names[name] = None
         return f"let {name} = {line.text}"
 
-    def _plant_feature(self, text: str) -> Node | None:
-        """Return the expression if it reads the step's action or a hidden state; None for any other text."""
+    def _private_feature(self, key: str, text: str) -> Node | None:
+        """Return the expression if it reads a private name or feature of a statement; None for any other text."""
+        names = self._private_names[key]
         try:
-            node = parse_expression(text, [*self._known, *self._action_parts, *self._hidden], self._action_parts)
+            node = parse_expression(text, [*self._known, *names], self._action_parts)
         except ExpressionError:
             return None
-        read = read_by([node]) & {*self.plant_lets, *self._hidden} or names_in(node) & {*self._action_parts}
+        read = read_by([node]) & ({*self.private[key], *names} - {*self._action_parts}) or names_in(node) & {*names}
         return node if read else None
 
-    def _refuse_plant_features(self) -> None:
-        """Move features that read a feature of the plant to `plant_lets`; refuse a policy that uses one of these."""
-        moved = {name: node for name, node in self.lets.items() if read_by([node]) & self.plant_lets.keys()}
+    def _refuse_private_features(self, key: str) -> None:
+        """Make features that read a private feature private, too; refuse a policy that uses one of these."""
+        private = self.private[key]
+        moved = {name: node for name, node in self.lets.items() if read_by([node]) & private.keys()}
         while moved:  # after the features that they read
-            self.plant_lets |= moved
+            private |= moved
             self.lets = {name: node for name, node in self.lets.items() if name not in moved}
             moved = {name: node for name, node in self.lets.items() if read_by([node]) & moved.keys()}
         read = [(self._equation_lines[name], read_by([node])) for name, node in self.equations.items()]
@@ -226,11 +278,11 @@ class Parts:
         if self.header is not None:
             read.append((self.header.line, frozenset(self.header.cells)))
         for line, names in read:
-            for name in sorted(names & self.plant_lets.keys()):
-                found = f"`{name}` reads the action of the step or a hidden state, so only the plant may use it"
+            for name in sorted(names & private.keys()):
+                found = f"`{name}` reads {STATEMENTS[key].reads}, so only the {key} may use it"
                 self.problems.add(line, found, "give the policy features that read neither")
 
-    def _bins(self, line: Statement) -> str | None:
+    def _bins(self, line: Line) -> str | None:
         name, edges = line.name, line.cells
         if name not in self._known:
             self.problems.refuse(line.line, unknown_name(name, self._known))
@@ -251,7 +303,7 @@ class Parts:
         self.bins[name] = Stated(line.line, dimension)
         return f"bins {name}:"
 
-    def _row(self, line: Statement) -> str | None:
+    def _row(self, line: Line) -> str | None:
         lowered = [cell.lower() for cell in line.cells]
         names = {name.lower() for name in self._known} | self._action_columns
         if not line.text.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
@@ -264,13 +316,11 @@ class Parts:
             self.rows.append(line)
         return row_line(line.cells)
 
-    def _assignment(self, line: Statement) -> str | None:
+    def _assignment(self, line: Line) -> str | None:
         name, text = line.name, line.text
         if (output := self._output(name)) is not None:
             return self._equation(line, output)
-        if name in (OBJECTIVE, POTENTIAL) and name not in self._known:
-            self.shaping[name] = line
-        elif is_name(name) and not self._taken(name):
+        if is_name(name) and not self._taken(name):
             # Without `let`: a feature if its expression can be read and something uses it.
             try:
                 if self._unread.get(text) == len(self._known):  # a rambling reply repeats itself
@@ -286,7 +336,7 @@ class Parts:
             return f"let {name} = {text}"
         return None
 
-    def _equation(self, line: Statement, name: str) -> str | None:
+    def _equation(self, line: Line, name: str) -> str | None:
         node, repeated = self._expression(line), name in self._equation_lines
         first = self._equation_lines.setdefault(name, line.line)
         if node is not None and self.equations.setdefault(name, node) != node:
@@ -297,7 +347,7 @@ class Parts:
     def _parsed(self, text: str) -> Node:
         return parse_expression(text, self._known, self._action_parts, self.task.text_names)
 
-    def _expression(self, line: Statement) -> Node | None:
+    def _expression(self, line: Line) -> Node | None:
         """Return the expression on a line; None, and add a problem, if it cannot be parsed."""
         try:
             return self._parsed(line.text)

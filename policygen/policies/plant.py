@@ -19,8 +19,6 @@ import numpy.typing as npt
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.cells import NUMBER
 from policygen.policies.features import decision_columns, parse_lets
-from policygen.policies.parts import ENDS, HIDDEN
-from policygen.policies.shaping import REWARD
 from policygen.quantities.program import slot_of
 from policygen.quantities.spelling import compiled
 from policygen.quantities.text import format_number, is_name, next_of, parse_expression, to_digits, to_text
@@ -41,7 +39,7 @@ from policygen.quantities.tree import (
 )
 from policygen.tasks.task import Task, decision_names, output_names
 
-NEXT, START = "next", "start"
+NEXT, START, HIDDEN, REWARD, ENDS = "next", "start", "hidden", "reward", "ends"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers, because errors add up over the steps of an episode
 KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
 Column = npt.NDArray[np.float64]

@@ -26,6 +26,8 @@ def read_table(parts: Parts) -> TablePolicy | None:
             problems.add(changed[0], "the grid of this run is fixed", "leave out the `bins` lines")
     elif parts.bins:
         grid = _new_grid(parts, grid, old)
+    for name, rewritten in parts.rewritten.items():
+        problems.add(rewritten.line, f"`{name}` changes the equation of an output", "a table has none: leave it out")
     if grid is None:
         if not problems:
             problems.add(None, f"task {task.name} has no grid", "give one with lines like `bins NAME: 0, 0.5`")

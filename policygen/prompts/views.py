@@ -12,8 +12,7 @@ import numpy as np
 from policygen.episodes.requirements import Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.plants.fit import AHEAD
-from policygen.policies.parts import ENDS
-from policygen.policies.plant import NEXT
+from policygen.policies.plant import ENDS, NEXT
 from policygen.policies.shaping import REWARD, Measure
 from policygen.prompts.refused import rows_at
 from policygen.prompts.sections import Section, add_section

@@ -184,8 +184,8 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
         idea=proposal.idea,
         problems=proposal.parsed.problems,
         coverage=proposal.parsed.coverage,
-        shaping=proposal.parsed.shaping,
-        plant=proposal.parsed.plant,
+        shaping=proposal.parsed.notes.get("objective"),
+        plant=proposal.parsed.notes.get("plant"),
         stopped=proposal.stopped,
         requests=requests,
     )

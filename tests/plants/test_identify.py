@@ -34,7 +34,7 @@ def test_the_pendulum_is_found() -> None:
     lines = dict(found.next)
     assert lines["cos"].startswith("cos(angle_cos + ")
     assert lines["sin"].startswith("sin(angle_cos + ")
-    parsed = parse(f"torque = 0*sin\n{found.to_text()}", PENDULUM, "linear").plant
+    parsed = parse(f"torque = 0*sin\n{found.to_text()}", PENDULUM, "linear").notes["plant"]
     assert (parsed.next, set(parsed.lets)) == (found.next, set(found.lets))
     assert judged(found, swings()).error.max() < 0.02
     # The terms of the documentation, and no other; rates beyond 8 are cut.
@@ -116,5 +116,5 @@ def test_whatever_the_data_a_plant_is_found_that_reads_back(seed: int) -> None:
         zeros = "\n".join(f"{actuator.name} = 0" for actuator in task.actuators if not actuator.is_choice)
         zeros = zeros or "\n".join(f"{label} = 0" for label in task.actuators[0].labels)
         parsed = parse(f"{zeros}\n{found.to_text()}", task, "linear")
-        assert parsed.plant is not None, [str(problem) for problem in parsed.problems]
-        assert parsed.plant.next == Equations(task, parsed.plant).plant.next
+        assert "plant" in parsed.notes, [str(problem) for problem in parsed.problems]
+        assert parsed.notes["plant"].next == Equations(task, parsed.notes["plant"]).plant.next

@@ -28,13 +28,13 @@ def read(*lines: str, learner: bool = False) -> ParseResult:
 def test_they_are_read_from_beside_a_policy_and_are_no_part_of_it() -> None:
     parsed = parse(TAUGHT, CARTPOLE)
     assert parsed.policy == policy_of(POLE)
-    shaping = parsed.shaping
+    shaping = parsed.notes.get("objective")
     assert shaping is not None
     assert (shaping.potential, dict(shaping.lets)["away"]) == ("-abs(angle)", "abs(position)")
     again = parse(f"{POLE}\n{shaping.to_text()}", CARTPOLE)
-    assert (again.policy, again.shaping) == (parsed.policy, shaping)
+    assert (again.policy, again.notes.get("objective")) == (parsed.policy, shaping)
     assert Measure(CARTPOLE, shaping).terms == ("reward", "-2*away", "-0.1*(right - prev(right))^2", "lean")
-    assert read().shaping is None
+    assert read().notes.get("objective") is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_an_objective_of_a_learner_cannot_remember_and_a_feature_of_such_a_name_
     assert str(problem).startswith("line 4: the objective remembers `angle`; a learner of table entries sees one step")
     assert read("objective = reward - abs(angle)", learner=True).policy is not None
     parsed = parse("let potential = 2*angle\npotential = 3*angle\nleft = 0\nright = potential", CARTPOLE)
-    assert parsed.shaping is None
+    assert parsed.notes.get("objective") is None
     assert parsed.policy is not None
     assert parsed.policy.to_text() == "let potential = 3*angle\nleft = 0\nright = potential"
 
@@ -71,7 +71,7 @@ def test_an_objective_alone_means_the_best_policy_as_it_is() -> None:
     parsed = parse("let near = 1 - abs(position)\nobjective = reward + near", CARTPOLE, "linear", incumbent)
     assert parsed.policy is incumbent
     assert parsed.coverage == 0.0
-    assert parsed.shaping == Shaping((("near", "1 - abs(position)"),), "reward + near")
+    assert parsed.notes.get("objective") == Shaping((("near", "1 - abs(position)"),), "reward + near")
     revised = parse("let lean = angle\nobjective = reward", CARTPOLE, "linear", incumbent).policy
     assert revised == policy_of(POLE.replace(" + 0.1*spin", ""))
     assert parse("objective = reward", CARTPOLE, "linear").policy is None
@@ -82,8 +82,8 @@ def test_an_objective_alone_means_the_best_policy_as_it_is() -> None:
 def test_the_sums_are_those_of_the_steps_as_they_were_played() -> None:
     parsed = parse(TAUGHT, CARTPOLE)
     assert parsed.policy is not None
-    assert parsed.shaping is not None
-    measure = Measure(CARTPOLE, parsed.shaping)
+    assert parsed.notes.get("objective") is not None
+    measure = Measure(CARTPOLE, parsed.notes.get("objective"))
     assert measure.remembers == ("right",)
     with Simulator(CARTPOLE) as simulator:
         played = simulator.play(parsed.policy, [1, 2, 3])

@@ -85,7 +85,7 @@ def test_the_example_of_a_plant_can_be_read() -> None:
     parsed = parse(f"```\n{policy}{plant}```", HEATER)
     assert parsed.problems == ()
     assert parsed.policy is not None
-    assert [name for name, _ in parsed.plant.next] == ["temperature", "drift"]
+    assert [name for name, _ in parsed.notes["plant"].next] == ["temperature", "drift"]
 
 
 def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> None:

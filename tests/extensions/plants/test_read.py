@@ -63,7 +63,7 @@ MISPLACED = (
 def test_what_is_wrong_is_said_with_its_line(text: str, problem: str) -> None:
     parsed = read(text)
     assert parsed.policy is None
-    assert parsed.plant is None
+    assert "plant" not in parsed.notes
     assert [str(one) for one in parsed.problems if str(one).startswith(problem)], list(map(str, parsed.problems))
     assert all(one.found and one.expected and "\x00" not in str(one) for one in parsed.problems)
 
@@ -79,7 +79,7 @@ HUGE = {
 def test_huge_texts_are_refused_in_a_moment(name: str) -> None:
     begun = time.process_time()
     parsed = read(HUGE[name])
-    assert parsed.plant is None
+    assert "plant" not in parsed.notes
     assert 0 < len(parsed.problems) <= 21
     assert all(len(str(problem)) < 1_000 for problem in parsed.problems)
     assert time.process_time() - begun < 5
@@ -90,7 +90,7 @@ DOUBLED = "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 80)) + "
 
 def test_quantities_of_quantities_are_computed_once() -> None:
     begun = time.process_time()
-    plant = read(DOUBLED + "next rate = a79\nreward = next(a79)").plant
+    plant = read(DOUBLED + "next rate = a79\nreward = next(a79)").notes["plant"]
     assert plant is not None
     own = Equations(PENDULUM, plant)
     given = list(np.array([[1.0], [0.0], [0.7]])), own.memory([], 1), [np.zeros(1)], own.values.tolist()
@@ -104,7 +104,7 @@ def test_quantities_of_quantities_are_computed_once() -> None:
 def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:
     parsed = parse(f"{SWINGS}\n{EXACT}", PENDULUM, "linear")
     assert parsed.policy is not None
-    assert parsed.plant == plant(EXACT)
+    assert parsed.notes["plant"] == plant(EXACT)
     assert parsed.policy.to_text() == policy(SWINGS).to_text()
 
 
