@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.batched import play_together
 from policygen.episodes.exact import FiniteMDP, exact_score, finite_mdp
+from policygen.episodes.play import play_together
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse

@@ -6,15 +6,17 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from policygen.episodes.copies import SingleCopies
+from policygen.episodes.play import play
 from policygen.episodes.score import Score, engine_words, score_with_violations
-from policygen.episodes.simulator import RunningEpisode, renewed
-from policygen.episodes.trajectory import Trajectory
+from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import PolicyError, TaskError, UsageError
 from policygen.tasks.environments import import_user_module, make_env
 from policygen.tasks.faults import close
@@ -79,25 +81,37 @@ def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
             f"only policies of policygen can be scored with the action space of {task.gym_id}: wrap the environment so "
             "that it has a Discrete or one-row MultiDiscrete that starts at 0, or a one-row Box of floats"
         )
-    env, episodes = make_env(task), list[Trajectory]()
+    copies = SingleCopies(task, make_env(task))
+    copies.most = 1
     try:
-        for seed in seeds:
-            env = renewed(env, task)
-            space = env.action_space
-            act, episode, ended = _begin(agent), RunningEpisode.start(env, task, 0, seed), None
-            while ended is None:
-                try:
-                    action = act(episode.env_observation)
-                except Exception as error:
-                    what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-                    steps = len(episode.rewards)
-                    raise PolicyError(f"the scored agent fails on {task.gym_id} after {steps} steps: {what}") from error
-                action = _converted(action, space, task)
-                ended = episode.step(action, action)
-            episodes.append(ended)
-        return episodes
+        return play(task, copies, _ForeignActor(agent, task, copies), seeds)
     finally:
-        close(env)
+        copies.close()
+
+
+@dataclass
+class _ForeignActor:
+    """An agent of another library as an actor in a single environment, whose own observations it gets."""
+
+    agent: Any
+    task: Task
+    copies: SingleCopies
+    independent: bool = False
+
+    def begin(self, episodes: int, /) -> _ForeignActor:
+        return self
+
+    def decide(self, observations: Rows, indices: Indices, /) -> list[Any]:
+        (running,) = self.copies.running
+        if running.steps == 0:
+            self._act = _begin(self.agent)
+        try:
+            action = self._act(running.observation)
+        except Exception as error:
+            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            words = f"the scored agent fails on {self.task.gym_id} after {running.steps} steps: {what}"
+            raise PolicyError(words) from error
+        return [_converted(action, running.env.action_space, self.task)]
 
 
 def _sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:

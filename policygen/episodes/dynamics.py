@@ -33,10 +33,17 @@ class StepResult:
 
 
 class Noise:
-    """Standard normal noise from several generators, `width` numbers per step and generator."""
+    """Standard normal noise of n copies, `width` numbers per step of each.
 
-    def __init__(self, generators: Sequence[np.random.Generator], width: int) -> None:
-        self._generators = generators
+    Args:
+        generators: one for each seed.
+        copies: the number of each copy's generator, shape (n,).
+    """
+
+    def __init__(
+        self, generators: Sequence[np.random.Generator], copies: npt.NDArray[np.integer[Any]], width: int
+    ) -> None:
+        self._generators, self._copies = generators, copies
         self._ahead, self._used = np.empty((len(generators), 0, width)), 0
 
     def __call__(self) -> Array:
@@ -45,13 +52,13 @@ class Noise:
             size = (_AHEAD, self._ahead.shape[2])
             self._ahead, self._used = np.stack([one.standard_normal(size) for one in self._generators]), 0
         self._used += 1
-        noise: Array = self._ahead[:, self._used - 1]
+        noise: Array = self._ahead[self._copies, self._used - 1]
         return noise
 
     def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Keep only these generators."""
-        self._generators = [one for one, kept in zip(self._generators, which, strict=True) if kept]
-        self._ahead = self._ahead[which]
+        """Keep only these copies."""
+        used, self._copies = np.unique(self._copies[which], return_inverse=True)
+        self._generators, self._ahead = [self._generators[i] for i in used], self._ahead[used]
 
 
 class Dynamics(ABC):

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from policygen.episodes.batched import play_batch
-from policygen.episodes.trajectory import Actor, Trajectory, chunks
+from policygen.episodes.play import Array, Copies, Flags, Stepped
 from policygen.errors import EnvironmentFault
 from policygen.tasks.requirements import info_names
 from policygen.tasks.task import Task
@@ -29,66 +27,71 @@ POOLED = (*STEP_BY_STEP, *BY_DISTRIBUTION)
 COPIES = 128  # simultaneous episodes
 
 
-def pool_for(task: Task, cores: int) -> Pool | None:
-    """Return an EnvPool for the task; None if EnvPool is not installed or lacks an equivalent environment."""
+def pool_for(task: Task, cores: int) -> PooledCopies | None:
+    """Return copies in an EnvPool for the task; None if EnvPool is not installed or lacks an equivalent environment."""
     plain = task.gym_id in POOLED and not task.kwargs and not task.perturb and not info_names(task.requirements)
     if not plain or importlib.util.find_spec("envpool") is None:
         return None
-    return Pool(task, cores)
+    return PooledCopies(task, cores)
 
 
-class Pool:
-    """Plays episodes as a `Simulator` does, in EnvPool."""
+class PooledCopies(Copies):
+    """Copies of an environment in EnvPool, which fixes their seeds when it makes them."""
 
-    engine = "envpool"
-    batch_size = COPIES
-    origin = "('gymnasium."  # see `Simulator.origin`: all environments of `POOLED` are Gymnasium's
+    engine: ClassVar[str] = "envpool"
+    origin: ClassVar[str] = "('gymnasium."  # see `Simulator.origin`: all environments of `POOLED` are Gymnasium's
+    most = COPIES
 
     def __init__(self, task: Task, cores: int) -> None:
-        self.task = task
+        self._task = task
         # With one thread per core, cores are idle while threads wake up. One more thread than cores plays Hopper on two
         # cores in five sixths of the time; two more are no faster.
         self.threads = cores + 1 if cores > 1 else 1
+        self._dtype: Any = np.float32 if task.action_space == "box" else np.int32
+        self._pool: Any = None
 
-    def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """Play one episode per seed; see `Players.play`."""
-        played: list[Trajectory] = []
-        for some in chunks(seeds, COPIES):
-            copies = _PooledCopies(self.task, some, self.threads)
-            played += play_batch(self.task, actor, some, copies, most_idle=0.0)
-        for trajectory in played:
-            if not (np.isfinite(trajectory.episode_return) and np.isfinite(trajectory.observations).all()):
-                raise EnvironmentFault(f"{self.task.gym_id} failed: a reward or an observation is not a finite number")
-        return played
-
-    def close(self) -> None:
-        """Do nothing: EnvPool's copies fix their seeds when made, so none are kept between calls."""
-
-
-class _PooledCopies:
-    def __init__(self, task: Task, seeds: Sequence[int], threads: int) -> None:
+    def begin(self, seeds: Sequence[int], /) -> Array:
+        """Begin an episode with each seed; see `Copies`."""
         import envpool  # the extra `envpool`
 
-        self._pool: Any = envpool.make(
-            task.gym_id,
+        self.close()
+        self._pool = envpool.make(
+            self._task.gym_id,
             env_type="gymnasium",
             num_envs=len(seeds),
-            num_threads=min(threads, len(seeds)),
-            max_episode_steps=task.max_steps,
+            num_threads=min(self.threads, len(seeds)),
+            max_episode_steps=self._task.max_steps,
             env_seed=[int(seed) & 0x7FFFFFFF for seed in seeds],
         )
-        self._kept = np.arange(len(seeds), dtype=np.int32)
-        self._dtype: Any = np.float32 if task.action_space == "box" else np.int32
-        self.first, _ = self._pool.reset()
+        self._kept, self._steps = np.arange(len(seeds), dtype=np.int32), 0
+        self._rows = self._checked(self._pool.reset()[0])
+        return self._rows
 
-    def step(self, actions: npt.NDArray[Any]) -> Sequence[Any]:
+    def step(self, actions: Array, /) -> Stepped:
+        """Step all copies; see `Copies`.
+
+        Raises:
+            EnvironmentFault: an observation or a reward is not finite.
+        """
         observations, rewards, terminated, _, info = self._pool.step(np.asarray(actions, self._dtype), self._kept)
         # Copies report in the order in which they finish.
         order = np.argsort(info["env_id"])
-        return observations[order], rewards[order], terminated[order]
+        self._rows, self._steps = self._checked(observations[order]), self._steps + 1
+        rewards = self._checked(rewards[order], np.float64)
+        return self._rows, rewards, terminated[order], self._steps == self._task.max_steps
 
-    def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        self._kept = self._kept[which]
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
+        """Drop the ended copies; see `Copies`."""
+        self._kept, self._rows = self._kept[~ended], self._rows[~ended]
+        return self._rows
 
     def close(self) -> None:
-        self._pool.close()
+        """Close the pool."""
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = None
+
+    def _checked(self, values: Array, dtype: Any = np.float32) -> Array:
+        if not np.isfinite(values).all():
+            raise EnvironmentFault(f"{self._task.gym_id} failed: a reward or an observation is not a finite number")
+        return np.asarray(values, dtype)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
-from policygen.episodes.batched import play_together
-from policygen.episodes.envpool import Pool, pool_for
+from policygen.episodes.envpool import pool_for
 from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.play import play_together
 from policygen.episodes.score import Score, engine_words, score_with_violations
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
@@ -95,7 +95,7 @@ class Players(AbstractContextManager["Players"]):
         self._picklable = task.given is None or is_picklable(task.given)
         self.jobs = (jobs or usable_cores()) if self._picklable else 1
         pool = pool_for(task, self.jobs) if use_pool else None
-        self._local: Pool | Simulator = pool or Simulator(task, step_timeout)
+        self._local = Simulator(task, step_timeout, pool=pool)
         self._seconds_per_episode: float | None = None
 
     @property
@@ -165,7 +165,7 @@ class Players(AbstractContextManager["Players"]):
         episodes = sum(len(seeds) for _, seeds in work)
         if self.isolated:
             # EnvPool distributes its episodes itself.
-            share = isinstance(self._local, Simulator) and self._picklable and self.task.gym_id not in _local_ids
+            share = self._local.engine != "envpool" and self._picklable and self.task.gym_id not in _local_ids
         else:
             least = SECONDS_WORTH_SHARING if _Workers.started else SECONDS_WORTH_STARTING
             share = self._can_share(episodes) and (self._seconds_per_episode or 0.0) * episodes > least

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP
-from policygen.episodes.trajectory import Actor, LearningDecider
+from policygen.episodes.play import Array, Copies, Flags, Record, Stepped, replaced, step_through
+from policygen.episodes.trajectory import Actor, Indices
 
 MOST_SIMULTANEOUS = 2_048  # episodes
 
@@ -22,8 +24,15 @@ class SampledReturns:
     lengths: npt.NDArray[np.int64]
 
 
-class Sampler:
-    """Draws episodes of at most `max_steps` steps; an ended episode is replaced by the next one."""
+class Sampler(Copies):
+    """Draws episodes of at most `max_steps` steps; its copies are states.
+
+    Observations are the states, shape (k, 1), as in the environment.
+    """
+
+    engine: ClassVar[str] = "sampled"
+    most = MOST_SIMULTANEOUS
+    renews: ClassVar[bool] = True
 
     def __init__(self, mdp: FiniteMDP, max_steps: int) -> None:
         self._limit = max_steps
@@ -38,50 +47,52 @@ class Sampler:
         self._start = np.cumsum(mdp.start)
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> SampledReturns:
-        """Play one episode per seed; one generator, seeded by all seeds in order, draws them all.
+        """Play one episode per seed; one generator, seeded by all seeds in order, draws them all."""
+        self._rng = np.random.default_rng(list(map(int, seeds)))
+        record = _Totals(np.zeros(len(seeds)), np.zeros(len(seeds), np.int64))
+        step_through(self, actor, seeds, record)
+        return SampledReturns(record.returns, record.lengths)
 
-        Observations are the states, shape (k, 1), as in the environment.
-        """
-        rng = np.random.default_rng(list(map(int, seeds)))
-        n = len(seeds)
-        returns, lengths = np.zeros(n), np.zeros(n, np.int64)
-        started = min(n, MOST_SIMULTANEOUS)
-        indices = np.arange(started)
-        states = self._starts(rng.random(started))
-        decider = actor.begin(n)
-        learning = decider if isinstance(decider, LearningDecider) else None
-        while len(indices):
-            chosen = np.asarray(decider.decide(states[:, None], indices))
-            pairs = states * self._actions + chosen
-            branch = pairs * self._branches
-            if self._thresholds:
-                drawn = rng.random(len(indices))
-                for threshold in self._thresholds:
-                    branch += drawn >= threshold[pairs]
-            states, rewards, terminated = self._next[branch], self._rewards[branch], self._ends[branch]
-            returns[indices] += rewards
-            lengths[indices] += 1
-            if learning is not None:
-                learning.learn(indices, states[:, None], rewards, terminated)
-            ended = terminated | (lengths[indices] >= self._limit)
-            if not ended.any():
-                continue
-            if started == n:
-                going = ~ended
-                indices, states = indices[going], states[going]
-                continue
-            places = ended.nonzero()[0]
-            new = min(len(places), n - started)
-            indices = indices.copy()  # the actor may keep a reference
-            indices[places[:new]] = np.arange(started, started + new)
-            states[places[:new]] = self._starts(rng.random(new))
-            started += new
-            if new < len(places):
-                kept = np.delete(np.arange(len(indices)), places[new:])
-                indices, states = indices[kept], states[kept]
-        return SampledReturns(returns, lengths)
+    def begin(self, seeds: Sequence[int], /) -> Array:
+        """Draw the first states; see `Copies`."""
+        self._states = self._starts(self._rng.random(len(seeds)))
+        self._left = np.full(len(seeds), self._limit)
+        return self._states[:, None]
+
+    def step(self, actions: Array, /) -> Stepped:
+        """Draw a transition of every copy; see `Copies`."""
+        pairs = self._states * self._actions + actions
+        branch = pairs * self._branches
+        if self._thresholds:
+            drawn = self._rng.random(len(pairs))
+            for threshold in self._thresholds:
+                branch += drawn >= threshold[pairs]
+        self._states, self._left = self._next[branch], self._left - 1
+        return self._states[:, None], self._rewards[branch], self._ends[branch], self._left == 0
+
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
+        """Draw the first states of the next episodes; see `Copies`."""
+        self._states = replaced(self._states, ended, self._starts(self._rng.random(len(seeds))))
+        self._left = replaced(self._left, ended, np.full(len(seeds), self._limit))
+        return self._states[:, None]
 
     def _starts(self, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
         places: npt.NDArray[np.int64] = np.searchsorted(self._start, drawn * self._start[-1], side="right")
         places[places == len(self._start)] = len(self._start) - 1  # rounding
         return places
+
+
+@dataclass
+class _Totals(Record):
+    """The returns and lengths of episodes so far."""
+
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+    indices: Any = None
+
+    def go_on(self, indices: Indices, rows: Array, /) -> None:
+        self.indices = indices
+
+    def add(self, rows: Array, actions: Any, rewards: Array, /) -> None:
+        self.returns[self.indices] += rewards
+        self.lengths[self.indices] += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -22,11 +22,10 @@ from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.episodes.batched import play_batch
-from policygen.episodes.dynamics import Array, DynamicsEnv, Noise, StepResult
-from policygen.episodes.trajectory import Actor, Trajectory, chunks
-from policygen.tasks.faults import wrappers_of
-from policygen.tasks.task import Task
+from policygen.episodes.dynamics import DynamicsEnv, Noise, StepResult
+from policygen.episodes.play import Array, Copies, Flags, Stepped
+from policygen.tasks.environments import origin
+from policygen.tasks.faults import close, fault, name_of, wrappers_of
 
 VECTOR_COPIES = 1_024  # simultaneous episodes
 Advance = Callable[[Any, Array, npt.NDArray[Any]], StepResult]
@@ -39,53 +38,65 @@ def has_vector_form(env: gym.Env[Any, Any]) -> bool:
     return type(env.unwrapped) in ADVANCES or isinstance(env.unwrapped, DynamicsEnv)
 
 
-def play_vectorised(task: Task, env: gym.Env[Any, Any], actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """Play one episode per seed, in the order of the seeds; `env` is a single environment of the task."""
-    played: list[Trajectory] = []
-    for part in chunks(seeds, VECTOR_COPIES):
-        played += play_batch(task, actor, part, VectorCopies(env, part))
-    return played
+class VectorCopies(Copies):
+    """Copies of an environment with `has_vector_form`; each starts as a single environment does with its seed."""
 
+    engine: ClassVar[str] = "vector"
+    most = VECTOR_COPIES
+    most_idle: ClassVar[float] = 0.5
 
-class VectorCopies:
-    """Copies of an environment with `has_vector_form`; each starts as a single environment does with its seed.
+    def __init__(self, env: gym.Env[Any, Any], max_steps: int) -> None:
+        self._env, self._max_steps, self.origin = env, max_steps, origin(env)
+        self._single: Any = env.unwrapped
+        self._advance = ADVANCES.get(type(self._single))
+        self._deviation = float(getattr(self._single, "noise", 0.0))
 
-    Attributes:
-        first: observations at the start, float32 of shape (n, d).
-    """
+    def begin(self, seeds: Sequence[int], /) -> Array:
+        """Begin an episode with each seed; see `Copies`."""
+        self._rows: Array
+        starts: dict[int, tuple[Array, Array, np.random.Generator]] = {}
+        for seed in dict.fromkeys(map(int, seeds)):
+            row = np.asarray(self._single.reset(seed=seed)[0], np.float32)
+            starts[seed] = row, np.asarray(self._single.state, np.float64), self._single.np_random
+        rows, states, generators = zip(*starts.values(), strict=True)
+        numbers = dict(zip(starts, range(len(starts)), strict=True))
+        lanes = np.array([numbers[int(seed)] for seed in seeds])
+        self._steps = 0
+        self._noise = Noise(generators, lanes, rows[0].size if self._advance else self._single.dynamics.noise_width)
+        self._state = np.stack(states)[lanes].T.copy()
+        self._rows = np.stack(rows)[lanes]
+        return self._rows
 
-    def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
-        single: Any = env.unwrapped
-        self._env, self._advance = single, ADVANCES.get(type(single))
-        self._deviation = float(getattr(single, "noise", 0.0))
-        rows, states, generators = [], [], []
-        for seed in seeds:
-            rows.append(single.reset(seed=int(seed))[0])
-            states.append(np.asarray(single.state, np.float64))
-            generators.append(single.np_random)
-        width = rows[0].size if self._advance is not None else single.dynamics.noise_width
-        self._noise = Noise(generators, width)
-        self.first, self._state = np.stack(rows), np.stack(states, axis=1)
+    def step(self, actions: npt.NDArray[Any], /) -> Stepped:
+        """Step every copy, even if its episode has ended; see `Copies`.
 
-    def step(self, actions: npt.NDArray[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_], bool, dict[str, Any]]:
-        """Step every copy, even if its episode has ended; return the values of a vector environment's `step`."""
-        if self._advance is None:
-            after = self._env.dynamics.advance(self._state, actions, self._noise())
-        else:
-            after = self._advance(self._env, self._state, actions)
-        self._state = after.state
+        Raises:
+            EnvironmentFault: there is no such action.
+        """
+        try:
+            if self._advance is None:
+                after = self._single.dynamics.advance(self._state, actions, self._noise())
+            else:
+                after = self._advance(self._single, self._state, actions)
+        except gym.error.Error as error:
+            raise fault(error, self._env, name_of(self._env), "step") from error
+        self._state, self._steps = after.state, self._steps + 1
         observations = after.observations
         if self._deviation:
             observations = observations + self._deviation * self._noise()
-        return observations.astype(np.float32), after.rewards, after.ended, False, {}
+        self._rows = observations.astype(np.float32)
+        return self._rows, after.rewards, after.ended, self._steps == self._max_steps
 
-    def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Keep only these copies."""
-        self._state = np.ascontiguousarray(self._state[:, which])
-        self._noise.keep(which)
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
+        """Drop the ended copies; see `Copies`."""
+        kept = ~ended
+        self._state, self._rows = np.ascontiguousarray(self._state[:, kept]), self._rows[kept]
+        self._noise.keep(kept)
+        return self._rows
 
     def close(self) -> None:
-        """Do nothing: the caller closes the environment."""
+        """Close the environment."""
+        close(self._env)
 
 
 def _rows(*values: Array) -> Array:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from policygen.episodes.simulator import RunningEpisode
+from policygen.episodes.copies import SingleCopies
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.extensions.plots.actions import quantities_behind
@@ -30,7 +30,6 @@ from policygen.extensions.plots.style import OKABE_ITO, check_suffix, imported_m
 from policygen.extensions.plots.traces import EPISODES, draw_panel, panels_of, scored_episodes
 from policygen.files import write_named
 from policygen.policies.policy import Policy
-from policygen.tasks.actions import builder
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import OwnDirectory, close, fault
 from policygen.tasks.task import Task
@@ -230,18 +229,18 @@ def replayed(
         EnvironmentFault: the environment fails.
         TaskError: a package that rendering needs is missing.
     """
-    build = builder(task.action_layout)
-    if build is None and isinstance(env.action_space, gym.spaces.Discrete):
-        build = int
-    running, ended = RunningEpisode.start(env, task, 0, episode.seed), False
+    own = int if task.action_layout is None and isinstance(env.action_space, gym.spaces.Discrete) else np.asarray
+    copies, rewards, ended = SingleCopies(task, env), list[float](), False
+    copies.begin([episode.seed])
     for step in range(episode.length + 1):
         ended = ended or step == episode.length
         if ended or step in wanted:
-            yield step, ended, float(np.sum(running.rewards)), _picture(env, task.gym_id)
+            yield step, ended, float(np.sum(rewards)), _picture(env, task.gym_id)
         if ended:
             return
-        action = episode.actions[step]
-        ended = running.step(action, action if build is None else build(action)) is not None
+        _, paid, terminated, truncated = copies.step([own(episode.actions[step])])
+        rewards.append(paid[0])
+        ended = bool(terminated[0]) or truncated is not False
 
 
 def rendering_env(task: Task) -> gym.Env[Any, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.batched import play_batch, play_together
+from policygen.episodes.play import Array, Copies, Flags, Stepped, play, play_together
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.plants.fit import FittedPlant
 from policygen.policies.plant import Column, drawn_starts
@@ -16,32 +17,42 @@ from policygen.policies.plant import Column, drawn_starts
 LANES = 4_096  # episodes that are played side by side
 
 
-class PlantCopies:
-    """Copies of a fitted plant, one per seed; the seed determines the ensemble's member and the start.
+class PlantCopies(Copies):
+    """Copies of a fitted plant; the seed determines the ensemble's member and the start.
 
     A copy fails if it leaves the bounds of the data or its reward is not finite. Its episode then ends, and the reward
     of its last step is the plant's `reward_outside` for each step left until the limit.
+
+    Args:
+        starts: first observations, shape (k, d), instead of those that k seeds draw.
     """
 
-    def __init__(self, plant: FittedPlant, seeds: Sequence[int], starts: Column | None = None) -> None:
-        equations = plant.equations
-        self._plant, self._equations = plant, equations
+    engine: ClassVar[str] = "plant"
+    most_idle: ClassVar[float] = 0.5
+
+    def __init__(self, plant: FittedPlant, starts: Column | None = None) -> None:
+        self._plant, self._equations, self._starts = plant, plant.equations, starts
+        self.most = LANES if starts is None else len(starts)
+        self._low, self._high = plant.low[:, None], plant.high[:, None]
+
+    def begin(self, seeds: Sequence[int], /) -> Array:
+        """Begin an episode with each seed; see `Copies`."""
+        plant, width = self._plant, len(self._low)
         members = np.asarray(seeds) % len(plant.values)
         self._values = list(plant.values[members].T)
-        width = len(plant.low)
-        self._low, self._high = plant.low[:, None], plant.high[:, None]
         drawn = np.stack([_start(plant, seed) for seed in seeds])
-        if starts is not None:
-            drawn[:, : starts.shape[1]] = starts
+        if self._starts is not None:
+            drawn[:, : self._starts.shape[1]] = self._starts
         columns = list(drawn.T)
-        with np.errstate(over="ignore"):
-            self.first = drawn[:, :width].astype(np.float32)  # observations at the start, shape (n, d)
         self._state = columns[:width]
-        self._memory: list[Any] = equations.memory(columns[width:], len(seeds))
-        self._steps_left = equations.task.max_steps
+        self._memory: list[Any] = self._equations.memory(columns[width:], len(seeds))
+        self._steps_left = self._equations.task.max_steps
+        with np.errstate(over="ignore"):
+            self._rows = drawn[:, :width].astype(np.float32)
+        return self._rows
 
-    def step(self, actions: npt.NDArray[Any]) -> tuple[Any, ...]:
-        """Step every copy; return the values of a vector environment's `step`."""
+    def step(self, actions: npt.NDArray[Any], /) -> Stepped:
+        """Step every copy; see `Copies`."""
         equations, plant = self._equations, self._plant
         n = len(self._state[0])
         decided = equations.decided(actions)
@@ -61,17 +72,16 @@ class PlantCopies:
         self._steps_left -= 1
         self._state, self._memory = list(after), [np.broadcast_to(column, n) for column in memory]
         with np.errstate(over="ignore"):
-            seen = after.T.astype(np.float32)
-        return seen, rewards, ended, False, {}
+            self._rows = after.T.astype(np.float32)
+        return self._rows, rewards, ended, self._steps_left == 0
 
-    def keep(self, which: npt.NDArray[np.bool_]) -> None:
-        """Keep only these copies."""
-        self._state = [column[which] for column in self._state]
-        self._memory = [column[which] for column in self._memory]
-        self._values = [column[which] for column in self._values]
-
-    def close(self) -> None:
-        """Do nothing: there is no environment to close."""
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
+        """Drop the ended copies; see `Copies`."""
+        self._state, self._memory, self._values = (
+            [column[~ended] for column in columns] for columns in (self._state, self._memory, self._values)
+        )
+        self._rows = self._rows[~ended]
+        return self._rows
 
 
 def _start(plant: FittedPlant, seed: int) -> Column:
@@ -92,7 +102,5 @@ def play_in_plant(
         starts: first observations, shape (seeds, d), instead of those that the seeds draw; only with a single actor.
     """
 
-    def play(actor: Actor, some: Sequence[int]) -> list[Trajectory]:
-        return play_batch(plant.equations.task, actor, some, PlantCopies(plant, some, starts))
-
-    return play_together(play, actors, seeds, LANES if starts is None else len(seeds))
+    copies = PlantCopies(plant, starts)
+    return play_together(partial(play, plant.equations.task, copies), actors, seeds, copies.most)

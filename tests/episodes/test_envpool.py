@@ -29,10 +29,10 @@ def test_without_envpool_or_its_environment_there_is_no_pool(monkeypatch: pytest
     assert pool_for(load_task("hopper"), 2) is None
 
 
-def pool_of(task: Task) -> module.Pool:
+def pool_of(task: Task) -> Simulator:
     pool = pool_for(task, 2)
     assert pool is not None
-    return pool
+    return Simulator(task, pool=pool)
 
 
 @needs_envpool
@@ -82,7 +82,7 @@ def test_an_episode_in_envpool_depends_on_its_policy_and_seed_alone(name: str, m
     together = pool.play(policy, seeds)
     assert len({t.length for t in together}) > 1  # rows are compacted as episodes end
     assert_equal([pool.play(policy, [seed])[0] for seed in seeds[:3]], together[:3])
-    monkeypatch.setattr(module, "COPIES", 3)
+    monkeypatch.setattr(module.PooledCopies, "most", 3)
     assert_equal(pool.play(policy, seeds), together)
     assert not np.array_equal(together[0].observations[0], together[1].observations[0])
     # Starts differ from Gymnasium's, so the controller, with which all engines agree, stands for the other engines.
@@ -102,7 +102,7 @@ def test_many_policies_play_in_envpool_what_each_plays_alone(monkeypatch: pytest
         assert players.engine == "envpool"
         alone = [players.play(policy, seeds) for policy in policies]
         for room in (128, 6, 4):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(module.Pool, "batch_size", room)
+            monkeypatch.setattr(module.PooledCopies, "most", room)
             for one, other in zip(players.play_many(policies, seeds), alone, strict=True):
                 assert_equal(one, other)
 

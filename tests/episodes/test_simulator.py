@@ -10,9 +10,10 @@ import pytest
 from played import CARTPOLE, assert_equal, assert_same, by_hand, policy_for
 from support import discovered
 
-import policygen.episodes.players
+import policygen.episodes.copies
 import policygen.episodes.simulator
-from policygen.episodes.simulator import COPIES, Simulator
+from policygen.episodes.copies import COPIES
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
@@ -92,7 +93,8 @@ class Counting(gym.Wrapper[Any, Any, Any, Any]):
 
 def test_copies_take_no_step_after_the_end_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     make = policygen.episodes.simulator.make_env
-    monkeypatch.setattr(policygen.episodes.simulator, "make_env", lambda task: Counting(make(task)))
+    for module in (policygen.episodes.copies, policygen.episodes.simulator):
+        monkeypatch.setattr(module, "make_env", lambda task: Counting(make(task)))
     task = discovered("FrozenLake-v1")
     Counting.steps = 0
     with Simulator(task) as simulator:

@@ -1,6 +1,6 @@
 """The vectorised engine plays the episodes of single environments, to the last bit.
 
-It tests `episodes.batched` and `episodes.dynamics`.
+It tests `episodes.play` and `episodes.dynamics`, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 from gymnasium.envs.classic_control import AcrobotEnv
 from played import CARTPOLE, CLUMSY, assert_equal, assert_same, by_hand, copies_of, policy_for
 
-import policygen.episodes.simulator
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
@@ -69,7 +68,7 @@ def test_many_policies_side_by_side_play_what_each_plays_alone(monkeypatch: pyte
     with Players(CARTPOLE) as players:
         alone = [players.play(policy, seeds) for policy in policies]
         for room in (VECTOR_COPIES, 13, 5):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(policygen.episodes.simulator, "VECTOR_COPIES", room)
+            monkeypatch.setattr(VectorCopies, "most", room)
             for some in (slice(None), slice(1, 3)):
                 for one, other in zip(players.play_many(policies[some], seeds), alone[some], strict=True):
                     assert_equal(one, other)
@@ -106,14 +105,16 @@ def test_copies_step_as_single_environments_bit_for_bit(
     monkeypatch.setattr(AcrobotEnv, "AVAIL_TORQUE", [-40.0, 0.0, 40.0])
     env = gym.make(gym_id, disable_env_checker=True, **kwargs)
     assert has_vector_form(env)
-    copies = VectorCopies(env, range(COPIES))
+    copies = VectorCopies(env, STEPS)
     singles: list[Any] = [gym.make(gym_id, disable_env_checker=True, **kwargs).unwrapped for _ in range(COPIES)]
-    assert np.array_equal(copies.first, [single.reset(seed=seed)[0] for seed, single in enumerate(singles)])
+    assert np.array_equal(
+        copies.begin(range(COPIES)), [single.reset(seed=seed)[0] for seed, single in enumerate(singles)]
+    )
     rng = np.random.default_rng(0)
     for step in range(STEPS):
         if step % 4 == 0:  # held for a while, so that copies get far
             actions = pushes(env, len(singles), rng)
-        observations, rewards, ended, _, _ = copies.step(actions)
+        observations, rewards, ended, _ = copies.step(actions)
         for single in singles:
             single.steps_beyond_terminated = None  # CartPole pays otherwise after the end of an episode
         stepped = [single.step(action) for single, action in zip(singles, actions, strict=True)]
@@ -122,7 +123,7 @@ def test_copies_step_as_single_environments_bit_for_bit(
         assert ended.tolist() == [terminated for _, _, terminated, *_ in stepped]
         if step == STEPS // 2:
             which = np.arange(COPIES) % 2 == 0
-            copies.keep(which)
+            copies.replace(~which, ())
             singles, actions = singles[::2], actions[which]
 
 

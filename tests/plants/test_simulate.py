@@ -61,10 +61,11 @@ def test_seeds_decide_on_members_and_starts_whatever_is_played_beside() -> None:
 def test_copies_that_are_kept_go_on_as_before() -> None:
     inside = line_plant("next x = 0.9*x + 0.5*prev(u)", factors=(1, 0.9, 0.8))
     which = np.array([False, True, False, True])
-    whole, fewer = PlantCopies(inside, (1, 2, 3, 4)), PlantCopies(inside, (1, 2, 3, 4))
+    whole, fewer = PlantCopies(inside), PlantCopies(inside)
+    whole.begin((1, 2, 3, 4)), fewer.begin((1, 2, 3, 4))
     actions = np.linspace(-1, 1, 4)[:, None]
     whole.step(actions), fewer.step(actions)
-    fewer.keep(which)
+    fewer.replace(~which, ())
     for _ in range(3):
         seen, rewards, *_ = whole.step(actions)
         kept_seen, kept_rewards, *_ = fewer.step(actions[which])

@@ -96,8 +96,8 @@ def values(env, sweeps=20):
 def linear_returns(name, weights, episodes):
     """Returns and lengths of a linear policy, `weights` of shape (6, 3) or one such matrix an episode; bias last."""
     env = gym.make(f"policygen/{name}-v0")
-    copies = VectorCopies(env, range(episodes))
-    observations = copies.first
+    copies = VectorCopies(env, env.spec.max_episode_steps)
+    observations = copies.begin(range(episodes))
     weights = np.broadcast_to(weights, (episodes, 6, 3))
     returns, lengths, live = np.zeros(episodes), np.zeros(episodes, int), np.ones(episodes, bool)
     while live.any() and lengths.max() < env.spec.max_episode_steps:

@@ -1,0 +1,220 @@
+"""Single environments that are stepped in turn, as copies for the loop of episodes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.play import Copies, Flags, Stepped
+from policygen.errors import EnvironmentFault
+from policygen.tasks.actions import builder
+from policygen.tasks.environments import became_unstable, make_env, origin
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, number_of, wrong_length
+from policygen.tasks.requirements import info_names
+from policygen.tasks.spaces import flatten, layout_of
+from policygen.tasks.task import Task
+
+COPIES = 32  # environments that one process steps in turn; more are no faster
+# Names of reward terms in `info`.
+_TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(slots=True)
+class Running:
+    """An environment and the episode in it.
+
+    Attributes:
+        info: the values in `info` that requirements read, after the reset and after each step; NaN where missing.
+        observation: the last observation, in the environment's own form.
+        steps: number of steps so far.
+        terms: the sums of the reward terms so far, by their names in `info`; None before the first step.
+    """
+
+    env: gym.Env[Any, Any]
+    info: dict[str, list[float]]
+    observation: Any = None
+    steps: int = 0
+    terms: dict[str, float] | None = None
+
+    def add_terms(self, info: Mapping[str, Any]) -> None:
+        """Add the reward terms of a step to `terms`; the first step determines their names."""
+        if self.terms is None:
+            if not isinstance(info, Mapping):
+                raise EnvironmentFault(f"its `info` is of type {type(info).__name__}, not a dictionary")
+            self.terms = {name: 0.0 for name, value in info.items() if _TERM.match(name) and isinstance(value, Real)}
+        for name in self.terms:
+            value = info.get(name)
+            if isinstance(value, Real):
+                self.terms[name] += float(value)
+
+    def add_info(self, info: Mapping[str, Any]) -> None:
+        """Add the values that requirements read."""
+        for name, values in self.info.items():
+            value = info.get(name) if isinstance(info, Mapping) else None
+            values.append(float(value) if isinstance(value, Real | np.bool_) else math.nan)
+
+
+class SingleCopies(Copies):
+    """Single environments of a task that are stepped in turn, and kept for the next episodes.
+
+    All numbers are checked here, because the environment may be anybody's; a fault names the line of its code.
+
+    Args:
+        env: the first environment; others are made when they are needed.
+        step_timeout: limit on one reset or step in seconds, see `Watchdog`.
+
+    Attributes:
+        running: the environments in use and their episodes.
+    """
+
+    engine: ClassVar[str] = "copies"
+    by_row: ClassVar[bool] = True
+    renews: ClassVar[bool] = True
+
+    def __init__(self, task: Task, env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> None:
+        self._task, self._step_timeout, self.origin = task, step_timeout, origin(env)
+        self._is_single_env = task.given is not None and task.given.is_single_env
+        self.most = 1 if self._is_single_env else COPIES
+        self.running: list[Running] = []
+        self._free = [env]
+        self._current = env  # the environment that is called, or was last
+        self._build = builder(task.action_layout)
+        self._layout = layout_of(env.observation_space)
+        self._info_names = info_names(task.requirements)
+        self._calls, self._calling = 0, False
+
+    def watched(self, *, expendable: bool) -> Watchdog:
+        """Return a context in which a reset or step that takes too long raises an exception; see `Watchdog`."""
+
+        def progress() -> object:
+            # There is no limit while an actor decides. A new object differs from all earlier values, so the watchdog
+            # sees progress.
+            return self._calls if self._calling else object()
+
+        return Watchdog(self._step_timeout, progress, self._current, expendable=expendable)
+
+    def begin(self, seeds: Sequence[int], /) -> npt.NDArray[np.float32]:
+        """Begin an episode with each seed; see `Copies`.
+
+        Raises:
+            EnvironmentFault: a reset fails.
+        """
+        for one in self.running:
+            self._put_aside(one.env)
+        self._rows, self.running = np.empty((len(seeds), self._task.width), np.float32), []
+        for place, seed in enumerate(seeds):
+            self._start(place, seed)
+        return self._rows
+
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> npt.NDArray[np.float32]:
+        """Begin episodes with the seeds in the first ended environments, put the others aside; see `Copies`.
+
+        Raises:
+            EnvironmentFault: a reset fails.
+        """
+        self._rows, places = self._rows.copy(), ended.nonzero()[0].tolist()
+        for number, place in enumerate(places):
+            self._put_aside(self.running[place].env)
+            if number < len(seeds):
+                self._start(place, seeds[number])
+        for place in reversed(places[len(seeds) :]):
+            del self.running[place]
+        self._rows = np.delete(self._rows, places[len(seeds) :], axis=0)
+        return self._rows
+
+    def step(self, actions: Sequence[Any], /) -> Stepped:
+        """Step the environments in turn.
+
+        Args:
+            actions: one for each, as a `Trajectory` stores it.
+
+        Raises:
+            EnvironmentFault: an environment fails, or a number is not finite or beyond single precision.
+        """
+        count = len(self.running)
+        self._rows, rewards = np.empty((count, self._task.width), np.float32), np.empty(count)
+        terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        with self._guarded("step"):
+            for place, (one, action) in enumerate(zip(self.running, actions, strict=True)):
+                self._current = one.env
+                self._calls += 1
+                own = action if self._build is None else self._build(action)
+                one.observation, reward, terminates, truncates, info = one.env.step(own)
+                one.steps += 1
+                self._keep(place, one)
+                rewards[place] = paid = number_of(reward)
+                if not abs(paid) <= _LARGEST:
+                    raise EnvironmentFault(f"the reward of step {one.steps} is {paid:g}")
+                one.add_terms(info)
+                one.add_info(info)
+                terminated[place] = flag_of(terminates, "terminated")
+                truncated[place] = flag_of(truncates, "truncated")
+        return self._rows, rewards, terminated, truncated if truncated.any() else False
+
+    def remarks(self, place: int, /) -> Mapping[str, Any]:
+        """Return the reward terms, the values in `info`, and whether the simulation diverged; see `Copies`."""
+        one = self.running[place]
+        terms = ((n.removeprefix("reward_"), v) for n, v in (one.terms or {}).items() if math.isfinite(v))
+        info = ((name, np.array(values)) for name, values in one.info.items())
+        return {"terms": tuple(terms), "unstable": became_unstable(one.env), "info": tuple(info)}
+
+    def close(self) -> None:
+        """Close the environments; the next episodes make others."""
+        for env in [*(one.env for one in self.running), *self._free]:
+            close(env, self._step_timeout)
+        self.running, self._free = [], []
+
+    def _start(self, place: int, seed: int) -> None:
+        """Begin an episode in the copy `place`, the next one if there is none yet."""
+        env = self._free.pop() if self._free else make_env(self._task)
+        one = Running(env, {name: [] for name in self._info_names})
+        self.running[place : place + 1] = [one]
+        with self._guarded("reset"):
+            self._current = env
+            self._calls += 1
+            one.observation, info = env.reset(seed=int(seed))
+            self._keep(place, one)
+            one.add_info(info)
+
+    def _put_aside(self, env: gym.Env[Any, Any]) -> None:
+        """Keep an environment for later episodes, unless it has a Box2D world.
+
+        A reused world computes differently from a new one (Gymnasium issue 728), so episodes would depend on earlier
+        ones.
+        """
+        if hasattr(env.unwrapped, "world") and not self._is_single_env:
+            close(env, self._step_timeout)
+        else:
+            self._free.append(env)
+
+    def _keep(self, place: int, one: Running) -> None:
+        """Write the observation of an episode into its row."""
+        row = flatten(self._layout, one.observation)
+        if row.shape != (self._task.width,):
+            raise wrong_length(row, self._task.width)
+        with np.errstate(over="ignore"):
+            self._rows[place] = row
+        if not np.isfinite(self._rows[place]).all():
+            value = next(value for value in self._rows[place].tolist() if not math.isfinite(value))
+            raise EnvironmentFault(f"the observation after {one.steps} steps holds {value:g} in single precision")
+
+    @contextmanager
+    def _guarded(self, method: str) -> Iterator[None]:
+        """Watch a method of the environment, and raise its exceptions as faults of the environment."""
+        self._calling = True
+        try:
+            yield
+        except BaseException as error:
+            raise fault(error, self._current, self._task.gym_id, method) from error
+        finally:
+            self._calling = False

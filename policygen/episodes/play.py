@@ -1,0 +1,257 @@
+"""The loop of episodes: an actor decides for copies of an environment that step together, of whatever kind.
+
+An actor sees the float32 rows that trajectories keep. With other digits, a policy with memory could decide differently
+when its trajectory is read again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.trajectory import (
+    Actor,
+    Decider,
+    Indices,
+    LearningDecider,
+    Rows,
+    StepObserver,
+    Trajectory,
+    chunks,
+)
+from policygen.policies.population import DifferentStructure, Population
+from policygen.tasks.task import Task
+
+Array = npt.NDArray[Any]
+Flags = npt.NDArray[np.bool_]
+Stepped = tuple[Array, Array, Flags, "bool | Flags"]
+"""Observations, float32 of shape (k, d); rewards, terminations and truncations, each of shape (k,). A truncation may be
+one value for all copies."""
+
+
+class Copies(ABC):
+    """Copies of an environment that step together, each in an episode of its own.
+
+    Attributes:
+        engine: the name of this kind of copies in scores.
+        most: the largest number of copies.
+        by_row: whether an actor gets single rows, not one array: few copies, so that a policy decides row by row.
+        renews: whether ended copies can begin new episodes. If not, all begin together.
+        most_idle: ended copies step on, ignored, until they are at least this share of all copies.
+    """
+
+    engine: ClassVar[str]
+    most: int
+    by_row: ClassVar[bool] = False
+    renews: ClassVar[bool] = False
+    most_idle: ClassVar[float] = 0.0
+
+    @abstractmethod
+    def begin(self, seeds: Sequence[int], /) -> Array:
+        """Begin an episode with each of k seeds in k copies; return the observations, float32 of shape (k, d)."""
+
+    @abstractmethod
+    def step(self, actions: Any, /) -> Stepped:
+        """Step all copies."""
+
+    @abstractmethod
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
+        """Begin episodes with the seeds in the first ended copies, drop the others; return all observations now.
+
+        There are no seeds unless the copies are renewed.
+        """
+
+    def remarks(self, place: int, /) -> Mapping[str, Any]:
+        """Return further fields of the `Trajectory` of the copy `place`, whose episode has ended."""
+        return {}
+
+
+def play(task: Task, copies: Copies, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
+    """Play one episode per seed, each to its end; return them in the order of the seeds."""
+    played: list[Trajectory] = []
+    for part in [seeds] if copies.renews else chunks(seeds, copies.most):
+        record = _Trajectories(task, part)
+        step_through(copies, actor, part, record)
+        played += map(record.trajectory, range(len(part)))
+    return played
+
+
+class Record:
+    """A record of the steps of episodes, which keeps none; its subclasses do."""
+
+    def go_on(self, indices: Indices, rows: Array, /) -> None:
+        """Note that the copies now play the episodes `indices`, which have these observations."""
+
+    def add(self, rows: Array, actions: Any, rewards: Array, /) -> None:
+        """Add a step of all copies."""
+
+    def end(self, over: Flags, terminated: Flags, truncated: bool | Flags, copies: Copies, /) -> None:
+        """Note the end of the episodes of the copies `over`."""
+
+    def trajectory(self, index: int, /) -> Trajectory | None:
+        """Return an episode that has ended; None if its steps are not kept."""
+
+
+def step_through(copies: Copies, actor: Actor, seeds: Sequence[int], record: Record) -> None:
+    """Play one episode per seed, and record its steps; copies that are not renewed take all seeds at once."""
+    begun = min(len(seeds), copies.most)
+    indices, ended = np.arange(begun), np.zeros(begun, np.bool_)
+    rows = copies.begin(seeds[:begun])
+    record.go_on(indices, rows)
+    decider = actor.begin(len(seeds))
+    observer = decider if isinstance(decider, StepObserver) else None
+    learning = decider if isinstance(decider, LearningDecider) else None
+    while begun:
+        actions: Any = decider.decide(list(rows) if copies.by_row else rows, indices)
+        if not copies.by_row:
+            actions = np.asarray(actions)
+        rows, rewards, terminated, truncated = copies.step(actions)
+        record.add(rows, actions, rewards)
+        if learning is not None:
+            active = ~ended
+            learning.learn(indices[active], rows[active], rewards[active], terminated[active])
+        over = None
+        if truncated is not False or np.count_nonzero(terminated):
+            over = (terminated | truncated) & ~ended
+            record.end(over, terminated, truncated, copies)
+        if observer is not None:
+            for place, index in enumerate(indices.tolist()):
+                whole = record.trajectory(index) if over is not None and over[place] else None
+                observer.observe_step(index, float(rewards[place]), whole)
+        if over is None or not over.any():
+            continue
+        ended |= over
+        idle = int(np.count_nonzero(ended))
+        if idle == len(ended) and begun == len(seeds):
+            return
+        if idle < max(1, copies.most_idle * len(ended)):
+            continue
+        fresh = np.arange(begun, min(len(seeds), begun + idle))
+        rows = copies.replace(ended, seeds[begun : begun + len(fresh)])
+        indices, ended = replaced(indices, ended, fresh), np.zeros(len(rows), np.bool_)
+        begun += len(fresh)
+        record.go_on(indices, rows)
+
+
+def replaced(lanes: Array, ended: Flags, fresh: Array) -> Array:
+    """Return a copy of `lanes` with `fresh` values in the first ended places and without the other ended ones."""
+    places = ended.nonzero()[0]
+    lanes = lanes.copy()
+    lanes[places[: len(fresh)]] = fresh
+    return np.delete(lanes, places[len(fresh) :], axis=0) if len(fresh) < len(places) else lanes
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Steps between two changes of the copies; the first row is the observation before the first step."""
+
+    start: int  # number of the first step
+    rows: list[Array]
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[Array] = field(default_factory=list)
+    stacked: tuple[Array, Array, Array] | None = None
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """Return observations (s + 1, k, d), actions and rewards (s, k) of the s steps so far."""
+        if self.stacked is None or len(self.stacked[2]) < len(self.rewards):
+            self.stacked = np.array(self.rows), np.array(self.actions), np.array(self.rewards)
+        return self.stacked
+
+
+class _Trajectories(Record):
+    """All steps of the episodes."""
+
+    def __init__(self, task: Task, seeds: Sequence[int]) -> None:
+        self._action_dtype = np.float32 if task.has_numbers else np.int16
+        self._seeds, self._steps = seeds, 0
+        self._segments: list[_Segment] = []
+        self._indices: list[int] = []
+        self._places: list[list[tuple[_Segment, int]]] = [[] for _ in seeds]
+        self._ends: list[dict[str, Any]] = [{} for _ in seeds]
+        self._stops = [0] * len(seeds)  # numbers of the steps after the last ones
+
+    def go_on(self, indices: Indices, rows: Array, /) -> None:
+        self._now = _Segment(self._steps, [rows])
+        self._indices = indices.tolist()
+        for place, index in enumerate(self._indices):
+            self._places[index].append((self._now, place))
+
+    def add(self, rows: Array, actions: Any, rewards: Array, /) -> None:
+        self._steps += 1
+        self._now.rows.append(rows)
+        self._now.actions.append(actions)
+        self._now.rewards.append(rewards)
+
+    def end(self, over: Flags, terminated: Flags, truncated: bool | Flags, copies: Copies, /) -> None:
+        cut = np.broadcast_to(truncated, over.shape)
+        for place in over.nonzero()[0].tolist():
+            index = self._indices[place]
+            self._stops[index] = self._steps
+            flags = {"terminated": bool(terminated[place]), "truncated": bool(cut[place])}
+            self._ends[index] = {**flags, **copies.remarks(place)}
+
+    def trajectory(self, index: int, /) -> Trajectory:
+        seen, acted, paid = list[Array](), list[Array](), list[Array]()
+        for segment, place in self._places[index]:
+            rows, actions, rewards = segment.arrays()
+            count = self._stops[index] - segment.start
+            seen.append(rows[1 if seen else 0 : count + 1, place])  # the first row of a later segment is known
+            acted.append(actions[:count, place])
+            paid.append(rewards[:count, place])
+        rewards = _joined(paid)
+        with np.errstate(over="ignore"):
+            return Trajectory(
+                observations=_joined(seen),
+                actions=_joined(acted).astype(self._action_dtype),
+                rewards=rewards.astype(np.float32),
+                episode_return=float(rewards.sum()),
+                seed=int(self._seeds[index]),
+                **self._ends[index],
+            )
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+
+
+def play_together(
+    play: Callable[[Actor, Sequence[int]], list[Trajectory]], actors: Sequence[Actor], seeds: Sequence[int], most: int
+) -> list[list[Trajectory]]:
+    """Play each actor on the same seeds; one call of `play` plays as many actors as fit into `most` episodes."""
+    if len(seeds) * 2 > most:
+        return [play(actor, seeds) for actor in actors]
+    played: list[list[Trajectory]] = []
+    for some in chunks(actors, most // len(seeds)):
+        together = play(_BatchedActors(some, len(seeds)), list(seeds) * len(some))
+        played += [together[i : i + len(seeds)] for i in range(0, len(together), len(seeds))]
+    return played
+
+
+@dataclass
+class _BatchedActors:
+    """Several actors as one: the first decides in the first `each` episodes, the second in the next `each`, ..."""
+
+    actors: Sequence[Actor]
+    each: int
+    independent: bool = True
+
+    def begin(self, episodes: int, /) -> Decider:
+        try:
+            return Population(self.actors, self.each)
+        except DifferentStructure:
+            self._deciders = [actor.begin(self.each) for actor in self.actors]
+            return self
+
+    def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:  # indices in ascending order
+        ends = np.searchsorted(indices, self.each * np.arange(1, len(self._deciders) + 1)).tolist()
+        chosen, start = [], 0
+        for i, (decider, end) in enumerate(zip(self._deciders, ends, strict=True)):
+            if end > start:
+                chosen.append(np.asarray(decider.decide(observations[start:end], indices[start:end] - i * self.each)))
+            start = end
+        return np.concatenate(chosen)
