@@ -55,13 +55,18 @@ class Received:
 class ChatServer:
     """Answers chat requests with `script`, in order, and keeps what it was asked in `requests`.
 
-    GET requests about models are answered from `models` (name -> what is reported of it) and use up no script. Beyond
+    GET requests about models are answered from `models` (name -> what is reported of it) and use up no script;
+    `listing`, if given, is the whole answer to a request for their list. Beyond
     the end of the script every answer is a 500 that says so.
     """
 
     def __init__(
-        self, script: Iterable[Scripted | str] = (), models: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        script: Iterable[Scripted | str] = (),
+        models: Mapping[str, Mapping[str, Any]] | None = None,
+        listing: object = None,
     ) -> None:
+        self.listing = listing
         self.script = [Scripted(one) if isinstance(one, str) else one for one in script]
         self.models = models if models is not None else {"scripted-model": {}}
         self.requests: list[Received] = []
@@ -99,7 +104,7 @@ class ChatServer:
             self._played += 1
             if self._played > len(self.script):
                 over = f"the script of {len(self.script)} responses is over, this is request {self._played}"
-                return Scripted(status=500, error=over, retry_after=0)  # 0: fail the test now, not after a minute
+                return Scripted(status=400, error=over)
             return self.script[self._played - 1]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -130,7 +135,9 @@ class ChatServer:
                 self._note(None)
                 path = self.path.partition("?")[0]
                 name = path.rpartition("/")[2]
-                if path == "/v1/models":
+                if path == "/v1/models" and chat.listing is not None:
+                    self._send(Scripted(), chat.listing)
+                elif path == "/v1/models":
                     data = [{"id": one, "object": "model", **more} for one, more in chat.models.items()]
                     self._send(Scripted(), {"object": "list", "data": data})
                 elif path == "/api/ps":  # Ollama's own list of loaded models

@@ -157,6 +157,13 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     assert sentences(said.read_text()) == ["Error: the output cannot be written: No space left on device"]
 
 
+def test_a_wrong_certificate_file_is_not_taken_for_a_full_disk(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent.pem")
+    said = line("run", "frozenlake", "--llm", "compatible:m@https://models.example/v1")
+    assert (said.code, len(sentences(said.err))) == (2, 1)
+    assert sentences(said.err)[0].startswith("Error: SSL_CERT_FILE=/nonexistent.pem cannot be read")
+
+
 def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path) -> None:
     shell = f"{sys.executable} -m policygen run frozenlake --iterations 2 | head -1"
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=tmp_path, env=environment())

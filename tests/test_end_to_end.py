@@ -41,6 +41,11 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return chosen
 
 
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policygen.llm.retry._DEFAULT_WAIT", lambda state: 0.0)
+
+
 def run(server: ChatServer, service: Service = COMPATIBLE, **settings: object) -> policygen.RunResult:
     return policygen.run("frozenlake", llm=service.at(server.url), **settings)
 

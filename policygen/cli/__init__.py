@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -34,6 +35,8 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Use a policy elsewhere": (export, simplify, finetune),
     "Prepare": (new, tasks, prompt, doctor, templates),
 }
+# Errors of writing to a stream; every other file that is written has a message of its own.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF)
 # The extension that each command needs, if any.
 NEEDS = {
     **{name: name for name in ("compare", "film", "export")},
@@ -81,9 +84,9 @@ def main() -> None:
     except PolicygenError as error:
         code = fail(str(error), code_of(error))
     except OSError as error:
-        if error.filename is not None:
+        if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
-        # Standard output cannot be written. Python writes its buffer again at exit, which must not fail.
+        # Python writes its buffer again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
     finally:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, dropped_warning, read_reply, short_text, token_count
-from policygen.llm.hosted import HostedModel, requested_wait
+from policygen.llm.hosted import HostedModel
 from policygen.llm.keys import require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -44,7 +44,7 @@ class Anthropic(HostedModel):
             base_url=self.base_url,
             timeout=options.timeout_seconds,
             max_retries=0,
-            http_client=BoundedClient(options.timeout_seconds),
+            http_client=BoundedClient(options.timeout_seconds, self.base_url),
         )
         if options.temperature is not None:
             warnings.warn(dropped_warning(self.spec, "temperature"), stacklevel=3)
@@ -85,4 +85,4 @@ class Anthropic(HostedModel):
         message = str(error.api_message or error.message)
         if short_text(error.error_code) in _SPENT or error.type == "billing_error":
             return ProviderError(f"Anthropic says that the account is out of credit: {self._quoted(message)}")
-        return self._fault(error.status_code, message, requested_wait(error.response.headers))
+        return self._fault(error.status_code, message, error.response)

@@ -130,14 +130,22 @@ class AdaptableProvider(Protocol):
         """Stop sending `parameter`; False if it was dropped before or is required."""
 
 
-_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-_CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+# The marks of thinking that chat templates use; servers that do not know a model's template leave them in its text.
+_NAMES = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning|reflection)"
+_OPEN = rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>"
+_CLOSE = rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>"
+_TAG = re.compile(rf"(?P<open>{_OPEN})|{_CLOSE}", re.IGNORECASE)
+_CLOSING = re.compile(_CLOSE, re.IGNORECASE)
 # Models open their thinking at the start of a line; a tag mentioned in prose must not hide the text after it.
-_OPENING = re.compile(r"^[ \t]*<think(?:ing)?>", re.MULTILINE | re.IGNORECASE)
+_OPENING = re.compile(rf"^[ \t]*(?:{_OPEN})", re.MULTILINE | re.IGNORECASE)
+# Channels as gpt-oss writes them: all but `final` are thinking.
+_CHANNEL = re.compile(r"(?:<\|start\|>\s*assistant)?\s*<\|channel\|>\s*(\w+)[^<]*<\|message\|>")
+# Marks of a template's turns, such as <|end|>, <|im_end|>, <|eot_id|> and </s>.
+_TURN_MARKS = re.compile(r"<\|[A-Za-z_]{2,30}\|>|</s>\s*\Z")
 
 
 def read_reply(text: str, model: str, *, thinking: Iterable[str] = (), truncated: bool = False, **more: Any) -> Reply:
-    """Return the reply of a model, with `<think>...</think>` moved from its text to its reasoning.
+    """Return the reply of a model, with `<think>...</think>` and its like moved from its text to its reasoning.
 
     Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. After a tag that
     is never closed, everything is reasoning: the reply was cut off while thinking, and counts as truncated.
@@ -146,9 +154,10 @@ def read_reply(text: str, model: str, *, thinking: Iterable[str] = (), truncated
         thinking: pieces of reasoning that the server sent beside the text.
         more: further fields of `Reply`.
     """
-    reasoning, kept, end, opened = [], [], 0, None
+    text, reasoning, cut = _final_channel(text)
+    kept, end, opened = [], 0, None
     for tag in _TAG.finditer(text):  # one pass: a reply may be a million tags
-        if not tag.group(1):
+        if tag["open"]:
             opened = opened or tag
         elif opened is not None:
             reasoning.append(text[opened.end() : tag.start()])
@@ -159,8 +168,28 @@ def read_reply(text: str, model: str, *, thinking: Iterable[str] = (), truncated
         reasoning.insert(0, _CLOSING.sub("", answer[: closings[-1].start()]))
         answer = answer[closings[-1].end() :]
     if opening := _OPENING.search(answer):
-        truncated = True
+        cut = True
         reasoning.append(answer[opening.end() :])
         answer = answer[: opening.start()]
-    reasoning = [part.strip() for part in (*thinking, *reasoning) if part.strip()]
-    return Reply(answer.strip(), model, truncated=truncated, reasoning="\n\n".join(reasoning), **more)
+    reasoning = [part.strip() for part in (*thinking, *(_TURN_MARKS.sub("", one) for one in reasoning)) if part.strip()]
+    answer = _TURN_MARKS.sub("", answer).strip()
+    return Reply(answer, model, truncated=truncated or cut, reasoning="\n\n".join(reasoning), **more)
+
+
+def _final_channel(text: str) -> tuple[str, list[str], bool]:
+    """Return the text outside channels and in the channel `final`, the other channels, and whether `final` is missing.
+
+    A text without channels is returned as it is.
+    """
+    channels = list(_CHANNEL.finditer(text))
+    if not channels:
+        return text, [], False
+    kept, thought, final = [text[: channels[0].start()]], [], False
+    for channel, following in zip(channels, [*channels[1:], None], strict=True):
+        content = text[channel.end() : following.start() if following is not None else None]
+        if channel[1].lower() == "final":
+            kept.append(content)
+            final = True
+        else:
+            thought.append(content)
+    return "".join(kept), thought, not final

@@ -16,7 +16,7 @@ from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, read_reply, short_text, token_count
-from policygen.llm.hosted import HostedModel, rejected_parameter, requested_wait, status_of
+from policygen.llm.hosted import HostedModel, rejected_parameter, status_of
 from policygen.llm.keys import find_key, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -48,7 +48,8 @@ class Gemini(HostedModel):
                 base_url=self.base_url,
                 api_version="v1beta",  # serves preview models and system instructions
                 timeout=max(1, round(options.timeout_seconds * 1000)),
-                httpx_client=BoundedClient(options.timeout_seconds),
+                httpx_client=BoundedClient(options.timeout_seconds, self.base_url),
+                async_client_args={"trust_env": False},  # unused, but it would read the proxies of the environment
             ),
         )
 
@@ -97,10 +98,11 @@ class Gemini(HostedModel):
 
     def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> ProviderError:
         message = str(error.message or error)
+        response = error.response if isinstance(error.response, httpx2.Response) else None
         shown = self._quoted(message)
         details = list(_details(error))
         if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
-            return self._fault(401, message)  # Google says 400
+            return self._fault(401, message, response)  # Google says 400
         if error.code == 429 and _beyond_waiting(message, details):
             return ProviderError(
                 f"this key has no Gemini quota for {self.model}, or none left today; choose another model or key, or "
@@ -110,11 +112,10 @@ class Gemini(HostedModel):
             named = rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
             if named:
                 return RejectedParameter(f"{self.spec} does not take {named!r}: {shown}", _NAMES[named])
-        wait = requested_wait(getattr(error.response, "headers", None) or {})
         # A protobuf duration such as `38.5s`.
         stated = (re.fullmatch(r"(\d+(?:\.\d+)?)s", str(detail.get("retryDelay"))) for detail in details)
         delay = next((float(found[1]) for found in stated if found), None)
-        return self._fault(status_of(error.code), message, delay if wait is None else wait)
+        return self._fault(status_of(error.code), message, response, delay)
 
 
 def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:

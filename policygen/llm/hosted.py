@@ -18,6 +18,7 @@ from policygen.errors import PolicygenError, ProviderError, TransientProviderErr
 from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, dropped_warning
 from policygen.llm.keys import Key, check_destination
 from policygen.llm.messages import Prompt, Reply
+from policygen.llm.transport import INSIDE_200, is_local, proxy_for
 from policygen.outgoing import shown
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
@@ -176,24 +177,32 @@ class HostedModel:
             raise self._connection_fault(error) from None
         except self.refused as error:
             raise self._refusal(error, sent) from None
-        except (self.failed, *_MALFORMED) as error:
+        except self.failed as error:
             raise self._unreadable(f"{type(error).__name__}: {error}") from None
+        except _MALFORMED:
+            raise self._unreadable(f"it lacks what the protocol demands ({self.missing.format(self.model)})") from None
 
-    def _fault(self, status: int, message: str, wait: float | None = None) -> ProviderError:
+    def _fault(
+        self, status: int, message: str, response: httpx2.Response | None, wait: float | None = None
+    ) -> ProviderError:
         """Return the exception for an error status; it is transient for 408, 409, 425, 429 and 5xx.
 
         Args:
-            wait: the wait in s that the server asks for, if any.
+            response: the response with that status.
+            wait: the wait in s that the server asks for in the body, if any; else the response's headers say it.
         """
         said = self._quoted(message)
         if status in (401, 403):
             which = f"the key in {self._key.name}" if self._key else "a request without a key"
             return ProviderError(f"{self.server} refused {which} ({status}): {said}")
-        if status == 404:
+        inside = response is not None and response.extensions.get(INSIDE_200)
+        if status == 404 or (inside and status == 400):  # some servers answer so to a wrong path
             said += f" ({self.missing.format(self.model)})"
-        sentence = f"{self.server} answered {status}: {said}"
-        transient = status in _TRANSIENT or status >= 500
-        return TransientProviderError(sentence, wait) if transient else ProviderError(sentence)
+        sentence = f"{self.server} answered {'with an error' if inside else status}: {said}"
+        if status in _TRANSIENT or status >= 500:
+            wait = requested_wait(response.headers) if wait is None and response is not None else wait
+            return TransientProviderError(sentence, wait)
+        return ProviderError(sentence)
 
     def _connection_fault(self, error: BaseException) -> ProviderError:
         """Return the exception for an unreachable server.
@@ -208,11 +217,14 @@ class HostedModel:
         if any(isinstance(one, httpx2.DecodingError) for one in links):
             return self._unreadable(str(links[-1]))
         host = urlsplit(self.base_url).hostname or self.base_url
-        local = host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0", "host.docker.internal")
+        local = is_local(host) or host == "host.docker.internal"
         if local and any(isinstance(one, ConnectionRefusedError) for one in links):
             return ProviderError(f"no server answers at {self.base_url}: {self.start.format(self.server)}")
-        cause = next((str(one) for one in reversed(links) if str(one)), type(error).__name__)
-        return TransientProviderError(f"{self.server} at {self.base_url} cannot be reached: {self._quoted(cause)}")
+        cause = self._quoted(next((str(one) for one in reversed(links) if str(one)), type(error).__name__))
+        variable, proxy = proxy_for(self.base_url)
+        if proxy is not None and (at := urlsplit(proxy).netloc.rpartition("@")[2]):
+            cause += f" (through the proxy {at}; if it is wrong, correct or unset {variable})"
+        return TransientProviderError(f"{self.server} at {self.base_url} cannot be reached: {cause}")
 
     def _unreadable(self, why: str) -> ProviderError:
         """Return the exception for a malformed answer: final, because a retry would cost again."""

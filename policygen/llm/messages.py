@@ -16,6 +16,12 @@ NO_MODEL = "builtin"
 """`Reply.model` of a reply that no model wrote; it costs nothing."""
 
 
+# Finish reasons of withheld replies: OpenAI's, Anthropic's, and Gemini's with the reasons for a blocked prompt.
+_BLOCKED = frozenset(
+    ("content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii", "model_armor")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation with a model."""
@@ -79,6 +85,11 @@ class Reply:
     reasoning: str = ""
     finish_reason: str = ""
     cached: bool = False
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the server or the model withheld the reply or its end; the same request is withheld again."""
+        return self.finish_reason.lower() in _BLOCKED
 
     @property
     def characters(self) -> int:

@@ -7,9 +7,11 @@ and `compatible` never send OPENAI_API_KEY.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
@@ -20,7 +22,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, read_reply, short_text, token_count
-from policygen.llm.hosted import HostedModel, rejected_parameter, requested_wait
+from policygen.llm.hosted import HostedModel, rejected_parameter
 from policygen.llm.keys import Key, find_key, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
@@ -57,7 +59,7 @@ class _Chat(HostedModel):
             base_url=self.base_url,
             timeout=options.timeout_seconds,
             max_retries=0,
-            http_client=BoundedClient(options.timeout_seconds),
+            http_client=BoundedClient(options.timeout_seconds, self.base_url),
             # Explicit: otherwise a header from OPENAI_CUSTOM_HEADERS would go to any server.
             default_headers={"Authorization": f"Bearer {bearer}"},
         )
@@ -89,15 +91,7 @@ class _Chat(HostedModel):
             **parameters,
         )
         if not isinstance(completion, ChatCompletion):
-            raise ProviderError(
-                f"{self.server} at {self.base_url} did not answer with a chat completion: check the address "
-                "in the server's manual; it mostly ends in /v1"
-            )
-        failure = (completion.model_extra or {}).get("error")
-        if failure and not completion.choices:  # some routers report an upstream fault with a 200
-            detail = failure if isinstance(failure, dict) else {"message": failure}
-            status = detail.get("code")
-            raise self._fault(status if isinstance(status, int) else 502, str(detail.get("message")))
+            raise self._misses("a chat completion")
         usage = completion.usage
         tokens_in, tokens_out = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
         self._check_context(prompt, tokens_in)
@@ -120,7 +114,10 @@ class _Chat(HostedModel):
         )
 
     def _look_up(self) -> Diagnosis:
-        models = list(self._client.models.list().data)
+        page = self._client.models.list()
+        if not isinstance(page.data, list):
+            raise self._misses("a list of models")
+        models = page.data
         lines = [f"{self.server} answers at {self.base_url} and lists {len(models)} models"]
         names = [model.id for model in models]
         found = next((model for model in models if model.id in (self.model, f"{self.model}:latest")), None)
@@ -129,6 +126,12 @@ class _Chat(HostedModel):
             lines.append(f"it does not list {self.model!r}; it lists, among others, {', '.join(near) or 'nothing'}")
             return Diagnosis(False, tuple(lines))
         return Diagnosis(True, (*lines, f"it lists {found.id!r}", *self._reported(found)))
+
+    def _misses(self, expected: str) -> ProviderError:
+        return ProviderError(
+            f"{self.server} at {self.base_url} did not answer with {expected}: check the address "
+            "in the server's manual; it mostly ends in /v1"
+        )
 
     def _reported(self, model: Model) -> tuple[str, ...]:
         """Return sentences about the model's reported properties."""
@@ -146,7 +149,7 @@ class _Chat(HostedModel):
         """
 
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> ProviderError:
-        message = _message(error)
+        message = message_of(error.body) or error.message
         shown = self._quoted(message)
         if {short_text(error.code), short_text(error.type)} & _SPENT:
             return ProviderError(f"{self.server} says that the account is out of credit: {shown}")
@@ -158,7 +161,7 @@ class _Chat(HostedModel):
         if error.status_code in (401, 403) and self._key is None:
             also = "" if self.provider_id == "compatible" else f", and name the model compatible:{self.model}@URL"
             return ProviderError(f"{self.server} wants a key: set OPENAI_COMPATIBLE_API_KEY{also} ({shown})")
-        return self._fault(error.status_code, message, requested_wait(error.response.headers))
+        return self._fault(error.status_code, message, error.response)
 
 
 class OpenAI(_Chat):
@@ -196,25 +199,34 @@ class Ollama(_Chat):
         super().__init__(model, replace(options, base_url=url), None)
 
     def _reported(self, model: Model) -> tuple[str, ...]:
-        """Return the context length of the loaded model, which only Ollama's own interface reports."""
-        url = f"{self.base_url.removesuffix('/').removesuffix('/v1')}/api/ps"
-        try:
-            running = self._client.get(url, cast_to=cast("type[dict[str, Any]]", object)).get("models") or []
-            lengths = [one["context_length"] for one in running if one.get("name") == model.id]
-        except (openai.OpenAIError, ValueError, KeyError, AttributeError, TypeError):
-            lengths = []
-        if not lengths:
+        """Return the context length of the loaded model."""
+        length = self._loaded_context(model.id)
+        if length is None:
             return (
                 "Ollama reports the context length only of a loaded model; to change the length, set "
                 "OLLAMA_CONTEXT_LENGTH and start Ollama again",
             )
-        return (f"its context is {lengths[0]} tokens as loaded",)
+        return (f"its context is {length} tokens as loaded",)
+
+    def _loaded_context(self, name: str) -> int | None:
+        """Return the context length in tokens, which only Ollama's own interface reports; None if it does not."""
+        url = f"{self.base_url.removesuffix('/').removesuffix('/v1')}/api/ps"
+        try:
+            running = self._client.get(url, cast_to=cast("type[dict[str, Any]]", object)).get("models") or []
+            lengths = [int(one["context_length"]) for one in running if one.get("name") in (name, f"{name}:latest")]
+        except (openai.OpenAIError, ValueError, KeyError, AttributeError, TypeError):
+            lengths = []
+        return lengths[0] if lengths else None
 
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
         expected = prompt.estimated_tokens
-        if tokens_in is not None and expected >= _CUT_FROM_TOKENS and tokens_in < _CUT_BELOW * expected:
+        if tokens_in is None or expected < _CUT_FROM_TOKENS or tokens_in >= _CUT_BELOW * expected:
+            return
+        # Ollama leaves out tokens that it kept from an earlier request, so a low count alone does not show a cut.
+        length = self._loaded_context(self.model)
+        if length is not None and length < expected:
             warnings.warn(
-                f"Ollama read {tokens_in} of about {expected} tokens, so the prompt was cut: "
+                f"Ollama's context has {length} tokens, so it cut this prompt of about {expected}: "
                 "set OLLAMA_CONTEXT_LENGTH to a larger number and start Ollama again",
                 stacklevel=4,
             )
@@ -253,11 +265,26 @@ def _reasoning(message: ChatCompletionMessage) -> list[str]:
     return [*dict.fromkeys(text for text in fields if isinstance(text, str))]
 
 
-def _message(error: openai.APIStatusError) -> str:
-    """Return the server's message; the field that holds it depends on the server."""
-    body = error.body
-    if isinstance(body, dict):
-        for name in ("message", "error", "detail"):
-            if body.get(name):
-                return str(body[name])
-    return str(body) if body else error.message
+def message_of(body: object) -> str:
+    """Return the words of an error's body; the fields that hold them depend on the server.
+
+    A router such as OpenRouter says only that the server behind it failed, and what that server said in
+    `metadata.raw`; this text, often JSON itself, follows its own.
+    """
+    if isinstance(body, str):
+        with suppress(ValueError, RecursionError):
+            inner = json.loads(body)
+            if isinstance(inner, dict | list):
+                return message_of(inner) or body
+        return body
+    if isinstance(body, list):
+        return "; ".join(filter(None, map(message_of, body[:3]))) or str(body)
+    if not isinstance(body, dict):
+        return ""
+    named = (body[name] for name in ("message", "error", "detail", "errors", "msg") if body.get(name))
+    words = next(filter(None, map(message_of, named)), "") or str(body)
+    if isinstance(body.get("loc"), list):  # of a validator's problem
+        words = f"{'.'.join(map(str, body['loc']))}: {words}"
+    metadata = body.get("metadata")
+    raw = message_of(metadata.get("raw")) if isinstance(metadata, dict) else ""
+    return f"{words}: {raw}" if raw and raw not in words else words

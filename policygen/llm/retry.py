@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ from policygen.llm.prices import cost
 from policygen.outgoing import redacted
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+_ADDED_TOKENS = 4_000  # that a chat template and a hidden system prompt may add to a prompt
 
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
@@ -64,9 +66,9 @@ def ask(
     The reply has at most `max_output_tokens` and contains no key; `usd` is the price, if known, of the charged tokens.
 
     `before_try` is called before every request, retries included; a BudgetExhausted that it raises ends the call. After
-    a transient fault the wait is as long as the server asks, else exponential with jitter. `on_wait` is called before
-    each wait and each request. A parameter that the model rejects is dropped, and the request repeated at once. A
-    provider of the user's program may return a plain string.
+    a transient fault the wait is exponential with jitter, and at least as long as the server asks. `on_wait` is called
+    before each wait and each request. A parameter that the model rejects is dropped, and the request repeated at once.
+    A provider of the user's program may return a plain string.
 
     Raises ProviderError for a fault that is not transient, a wait beyond LONGEST_WAIT, or after `options.max_retries`
     retries; also if the provider returns neither a `Reply` nor a string, or raises any other exception.
@@ -102,8 +104,8 @@ def ask(
                 return _sanitised(provider, prompt, reply, max_output_tokens, options)
 
     def seconds_to_wait(state: RetryCallState) -> float:
-        asked = getattr(_error(state), "retry_after", None)
-        seconds = float(_DEFAULT_WAIT(state) if asked is None else asked)
+        # Servers that ask for no wait, or for too short a one, refuse the next tries as well.
+        seconds = max(_DEFAULT_WAIT(state), getattr(_error(state), "retry_after", None) or 0.0)
         if seconds > LONGEST_WAIT:
             longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
             raise ProviderError(f"the server asks to wait {longer}: {_error(state)}") from None
@@ -144,13 +146,31 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
         tokens_in=token_count(reply, "tokens_in"),
         tokens_out=token_count(reply, "tokens_out"),
     )
-    reply = cut_to(reply, allowance)
+    reply = cut_to(_plausible(provider, prompt, reply, allowance), allowance)
     if reply.usd is not None:
         return reply
     # If the server names another model than the one asked for, the higher of the two prices counts.
     charged = charged_tokens(prompt, reply)
     prices = [cost(options, provider.spec, model, *charged) for model in (reply.model, provider.model)]
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
+
+
+def _plausible(provider: Provider, prompt: Prompt, reply: Reply, allowance: int) -> Reply:
+    """Lower token counts that the texts cannot have, with a warning; hidden thinking may use the whole allowance."""
+    # A token is at least one byte of text.
+    most_in = sum(len(one.content.encode(errors="replace")) for one in prompt.messages) + _ADDED_TOKENS
+    most_out = max(allowance, len((reply.text + reply.reasoning).encode(errors="replace")))
+    tokens_in = _believed(provider.spec, "prompt", prompt.characters, reply.tokens_in, most_in)
+    tokens_out = _believed(provider.spec, "reply", reply.characters, reply.tokens_out, most_out)
+    return replace(reply, tokens_in=tokens_in, tokens_out=tokens_out)
+
+
+def _believed(spec: str, what: str, characters: int, counted: int | None, most: int) -> int | None:
+    if counted is None or counted <= most:
+        return counted
+    said = f"{spec} counted {counted:,} tokens for a {what} of {characters:,} characters, which cannot be"
+    warnings.warn(f"{said}; {most:,} are charged", stacklevel=2)
+    return most
 
 
 def _printable(text: str) -> str:

@@ -1,17 +1,38 @@
-"""The HTTP client of all providers: bounded in time and size, without redirects."""
+"""The HTTP client of all providers: bounded in time and size, without redirects, and with the user's proxy."""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import json
+import os
+import re
 import socket
+import ssl
 import threading
+import urllib.request
 from concurrent.futures import Future, wait
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
+from policygen.errors import UsageError
+from policygen.outgoing import hide_login
+
 LONGEST_BODY = 16 * 2**20
 """Most bytes of a response body; a reply of some thousand tokens has less than one per cent of this."""
+
+INSIDE_200 = "error in a body with status 200"
+"""The extension of a response whose error arrived with status 200."""
+
+_SEARCHED = 2_000  # characters of an error
+# Words of troubles that pass: a request some seconds later may be answered.
+_PASSING = re.compile(
+    r"rate.?limit|too many requests|overloaded|capacity|busy|unavailable|tempora|timed? ?out|try again|internal.?server"
+    r"|server.?error|bad gateway|upstream",
+    re.IGNORECASE,
+)
 
 
 class BodyTooLong(httpx2.DecodingError):
@@ -24,10 +45,35 @@ class BoundedClient(httpx2.Client):
     The timeouts of httpx2 bound each read, so a server that drips bytes could hold a request for ever. Here each
     request has its own connection and daemon thread. When the time is over, the connection is shut down, which ends the
     thread. Redirects are not followed, because the key would be sent to their target.
+
+    An error that arrives in a body with status 200 gets the status of its kind, see `status_of_body`.
+
+    Args:
+        seconds: limit of one request.
+        base_url: the address of all requests; a proxy is used unless it is on this machine.
+
+    Raises UsageError if a variable of the environment names no usable proxy or certificates.
     """
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(timeout=seconds, follow_redirects=False, limits=httpx2.Limits(max_keepalive_connections=0))
+    def __init__(self, seconds: float, base_url: str) -> None:
+        variable, proxy = proxy_for(base_url)
+        try:
+            super().__init__(
+                timeout=seconds,
+                follow_redirects=False,
+                limits=httpx2.Limits(max_keepalive_connections=0),
+                verify=_certificates(),
+                proxy=proxy,
+                trust_env=False,
+            )
+        except ImportError:
+            raise UsageError(
+                f"{variable} names a SOCKS proxy, which needs another package: pip install socksio; or unset {variable}"
+            ) from None
+        except (ValueError, httpx2.InvalidURL):
+            raise UsageError(
+                f"{variable} is not the address of a proxy such as http://127.0.0.1:7890; correct or unset it"
+            ) from None
         self._seconds = seconds
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -98,10 +144,81 @@ def _read_body(response: httpx2.Response) -> httpx2.Response:
     finally:
         response.close()
     transfer_headers = ("content-encoding", "content-length", "transfer-encoding")
+    body, status = b"".join(chunks), response.status_code
+    inside = status_of_body(body) if status == 200 else None
     return httpx2.Response(
-        response.status_code,
+        inside[0] if inside else status,
         headers=[(k, v) for k, v in response.headers.multi_items() if k.lower() not in transfer_headers],
-        content=b"".join(chunks),
+        content=inside[1] if inside else body,
         request=response.request,
-        extensions={"http_version": response.extensions.get("http_version", b"HTTP/1.1")},
+        extensions={"http_version": response.extensions.get("http_version", b"HTTP/1.1"), INSIDE_200: bool(inside)},
     )
+
+
+def status_of_body(body: bytes) -> tuple[int, bytes] | None:
+    """Return the status of the error that a body with status 200 holds, and the error as a body of its own.
+
+    Routers report the fault of a server behind them in this way, at the top or in the first choice, and so do some
+    local servers for a wrong path. The error's own code is the status; without one, words of a passing trouble make it
+    503, and any other error is 400. None if there is no error.
+    """
+    if b'"error"' not in body:
+        return None
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(answer, dict):
+        return None
+    error, choices = answer.get("error"), answer.get("choices")
+    if not error and isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        error = choices[0].get("error")
+    if not error:
+        return None
+    details = error if isinstance(error, dict) else {}
+    stated = next((code for name in ("code", "status") if (code := _error_status(details.get(name)))), None)
+    passing = _PASSING.search(json.dumps(error)[:_SEARCHED])
+    return stated or (503 if passing else 400), json.dumps({"error": error}).encode()
+
+
+def _error_status(code: object) -> int | None:
+    """Return a code of 400 to 599, a number or its text, as an int; else None."""
+    found = re.fullmatch(r"[45]\d\d", str(code))
+    return int(found[0]) if found else None
+
+
+def proxy_for(url: str) -> tuple[str, str | None]:
+    """Return the variable that names the proxy for an address, and the proxy; None: there is none.
+
+    An address on this machine needs none. NO_PROXY is read as Python's own `urllib.request` reads it.
+    """
+    parts = urlsplit(url)
+    if is_local(parts.hostname or ""):
+        return "", None
+    proxies = urllib.request.getproxies()
+    for scheme in (parts.scheme, "all"):
+        if (proxy := proxies.get(scheme)) and not urllib.request.proxy_bypass(parts.hostname or ""):
+            hide_login(proxy if "://" in proxy else f"http://{proxy}")
+            names = [name for name in os.environ if name.lower() == f"{scheme}_proxy" and os.environ[name]]
+            named = next(iter(names), f"the system's {scheme} proxy")
+            return named, proxy if "://" in proxy else f"http://{proxy}"
+    return "", None
+
+
+def is_local(host: str) -> bool:
+    """Whether a host name means this machine."""
+    if host in ("localhost", "0.0.0.0") or host.endswith(".localhost"):
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def _certificates() -> ssl.SSLContext:
+    try:
+        return httpx2.create_ssl_context(trust_env=True)
+    except OSError as error:
+        file = os.environ.get("SSL_CERT_FILE")
+        named = f"SSL_CERT_FILE={file} cannot be read" if file else "the certificates of this machine cannot be read"
+        remedy = "correct or unset SSL_CERT_FILE" if file else "set SSL_CERT_FILE to a file that holds some"
+        raise UsageError(f"{named} ({error.strerror or error}); {remedy}") from None

@@ -22,6 +22,7 @@ from policygen.tasks.task import KIND_WORDS, Task
 CUT_OFF = Problem(
     None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
 )
+EMPTY = Problem(None, "the reply is empty", "write the policy as the answer itself, after any thinking")
 MAX_SENTENCE_CHARACTERS = 240  # of the sentence that describes an attempt
 MAX_SEARCHED_CHARACTERS = 20_000  # of a reply that are searched for that sentence
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
@@ -132,7 +133,7 @@ class Proposer:
                 break
             exchanges.append(exchange)
             parsed = read(exchange.reply, context, self._config)
-            if parsed.policy is not None or parsed.resigned:
+            if parsed.policy is not None or parsed.resigned or exchange.reply.is_blocked:
                 break
         plain = not self.is_language_model
         return Proposal(context.number, parsed, tuple(exchanges), stopped, standardised=plain, model=self.provider.spec)
@@ -140,6 +141,13 @@ class Proposer:
 
 def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
     """Return the policy in a reply, or the problems that prevent reading one."""
+    if reply.is_blocked:
+        blocked = f"the reply was blocked ({reply.finish_reason})"
+        return ParseResult(
+            None, (Problem(None, blocked, "change the wording of the task or the template, or the model"),)
+        )
+    if not reply.text.strip():
+        return ParseResult(None, (CUT_OFF if reply.truncated else EMPTY,))
     parsed = parse(
         reply.text,
         context.task,

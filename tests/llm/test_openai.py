@@ -124,6 +124,52 @@ def test_a_routers_fault_inside_a_200_is_a_fault(asked: Asked) -> None:
         assert provider.complete(PROMPT, 100).text == "ok"
 
 
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [({"code": 502, "message": "died behind the router"}, True), ({"code": 403, "message": "flagged"}, False)],
+)
+def test_an_error_inside_a_choice_is_an_error(asked: Asked, error: dict[str, object], passing: bool) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "half a"}, "finish_reason": "error"}
+    body = {"object": "chat.completion", "model": "m", "choices": [{**choice, "error": error}]}
+    with (
+        ChatServer([Scripted(body=body)]) as server,
+        pytest.raises(ProviderError, match=str(error["message"])) as raised,
+    ):
+        COMPATIBLE.connect(server.url).complete(PROMPT, 100)
+    assert isinstance(raised.value, TransientProviderError) == passing
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            {"error": {"message": "Provider returned error", "metadata": {"raw": "top_k must be positive"}}},
+            "Provider returned error: top_k must be positive",
+        ),
+        (
+            {"error": {"message": "failed", "metadata": {"raw": '{"error": {"message": "context too long"}}'}}},
+            "failed: context too long",
+        ),
+        ({"errors": [{"code": 7003, "message": "no route"}]}, "no route"),
+        ({"object": "error", "message": "no such adapter"}, "no such adapter"),
+        ([{"error": {"code": 400, "message": "in a list"}}], "in a list"),
+        ({"detail": [{"loc": ["body", "n"], "msg": "not a number"}]}, "body.n: not a number"),
+    ],
+)
+def test_the_words_of_an_error_are_found_where_servers_put_them(asked: Asked, body: object, words: str) -> None:
+    with ChatServer([Scripted(status=400, body=body)]) as server, pytest.raises(ProviderError) as caught:
+        asked(COMPATIBLE.connect(server.url))
+    assert f"answered 400: {words}" in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [{"error": "Unexpected endpoint or method. (GET /models)"}, {}, {"data": 7}, [], "hm"])
+def test_a_wrong_address_is_diagnosed_as_one(body: object) -> None:
+    with ChatServer(listing=body) as server:
+        diagnosis = COMPATIBLE.connect(server.url).diagnose()
+    assert not diagnosis.ok
+    assert "it mostly ends in /v1" in diagnosis.lines[-1]
+
+
 @pytest.mark.parametrize("reported", ["some-internal-name", "gpt-5-nano"], ids=["unknown", "cheaper"])
 def test_a_model_is_priced_by_the_name_that_was_asked_for_whatever_the_server_calls_it(
     keys: None, asked: Asked, monkeypatch: pytest.MonkeyPatch, reported: str
@@ -143,17 +189,31 @@ LONG = Prompt((Message("user", "word " * 2000),))
 
 
 def test_ollama_costs_nothing_and_warns_of_a_cut_context(asked: Asked) -> None:
-    with ChatServer([Scripted("ok", tokens_in=1024)]) as server:
+    with ChatServer([Scripted("ok", tokens_in=1024)], models={"qwen3:latest": {"context_length": 1024}}) as server:
         provider = connect("ollama:qwen3", LLMOptions(base_url=server.openai_url))
-        with pytest.warns(UserWarning, match="read 1024 of about 2500 tokens.*OLLAMA_CONTEXT_LENGTH"):
+        with pytest.warns(
+            UserWarning, match=r"context has 1024 tokens, .*prompt of about 2500: set OLLAMA_CONTEXT_LEN"
+        ):
             reply = asked(provider, LONG)
     assert reply.usd == 0.0
     assert "max_tokens" in server.requests[0].body
 
 
-@pytest.mark.parametrize(("tokens_in", "prompt"), [(2000, LONG), (None, LONG), (1, PROMPT)])
-def test_ollama_does_not_warn_without_cause(asked: Asked, tokens_in: int | None, prompt: Prompt) -> None:
-    with ChatServer([Scripted("ok", tokens_in=tokens_in)]) as server, warnings.catch_warnings():
+@pytest.mark.parametrize(
+    ("tokens_in", "prompt", "context"),
+    [
+        (2000, LONG, 1024),
+        (None, LONG, 1024),
+        (1, PROMPT, 1024),
+        (30, LONG, 8192),  # the others were kept from an earlier request
+        (30, LONG, None),  # an Ollama that does not tell its context
+    ],
+)
+def test_ollama_does_not_warn_without_cause(
+    asked: Asked, tokens_in: int | None, prompt: Prompt, context: int | None
+) -> None:
+    models: dict[str, dict[str, object]] = {"qwen3": {} if context is None else {"context_length": context}}
+    with ChatServer([Scripted("ok", tokens_in=tokens_in)], models) as server, warnings.catch_warnings():
         warnings.simplefilter("error")
         asked(connect("ollama:qwen3", LLMOptions(base_url=server.openai_url)), prompt)
 

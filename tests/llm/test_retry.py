@@ -68,7 +68,28 @@ def test_a_wait_is_waited_unless_it_is_too_long(asked: Asked) -> None:
     busy = [TransientProviderError("busy", retry_after=seconds) for seconds in (300, 0, 3600)]
     with pytest.raises(ProviderError, match=r"asks to wait 3600 s, more than 300 s: busy"):
         asked(Failing(*busy))
-    assert (asked.charges, asked.waits) == (3, [300, 0])
+    assert (asked.charges, len(asked.waits), asked.waits[0]) == (3, 2, 300)
+    assert asked.waits[1] >= 2  # the server's wait is a lower bound
+
+
+def test_a_limit_by_the_minute_is_outlasted_though_the_server_asks_for_no_wait(asked: Asked) -> None:
+    asked(Failing(*[TransientProviderError("busy", retry_after=0)] * 5, answer="answer"))
+    assert sum(asked.waits) > 60
+
+
+@pytest.mark.parametrize("counts", [(10_000_000, 100), (100, 10_000_000), (9_000_000, 9_000_000)])
+def test_a_count_that_the_texts_cannot_have_is_not_believed(asked: Asked, counts: tuple[int, int]) -> None:
+    reply = Reply("word " * 60, "mine", *counts)
+    with pytest.warns(UserWarning, match=r"counted .*,000,000 tokens for a .* characters, which cannot be"):
+        believed = asked(Failing(answer=reply), max_output_tokens=1000)
+    assert believed.tokens_in is not None
+    assert believed.tokens_out is not None
+    assert believed.tokens_in <= PROMPT.characters + 4_000
+    assert believed.tokens_out <= 1000
+
+
+def test_thinking_that_the_server_hides_is_charged_as_counted(asked: Asked) -> None:
+    assert asked(Failing(answer=Reply("left = 1", "mine", 40, 7_900)), max_output_tokens=8_000).tokens_out == 7_900
 
 
 @pytest.mark.parametrize("error", [ProviderError("no"), BudgetExhausted("spent")])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import traceback
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, Scripted
@@ -63,7 +64,7 @@ def test_what_a_reply_holds_beside_its_answer(service: Service, asked: Asked) ->
 def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked) -> None:
     prompt = PROMPT.followed_by(Message("assistant", "my answer"), Message("user", "repair it"))
     with ChatServer(["ok"]) as server:
-        asked(service.connect(server.url), prompt, max_output_tokens=77)
+        asked(service.connect(server.url), prompt, max_output_tokens=177)
     (request,) = server.requests
     body = request.body
     assert "temperature" not in str(body)
@@ -71,7 +72,7 @@ def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked
         assert request.headers["x-goog-api-key"] == service.key
         assert body["systemInstruction"]["parts"] == [{"text": "You improve policies."}]
         turns = [(turn["role"], turn["parts"][0]["text"]) for turn in body["contents"]]
-        assert body["generationConfig"] == {"maxOutputTokens": 77}
+        assert body["generationConfig"] == {"maxOutputTokens": 177}
         answered = "model"
     else:
         assert request.headers["authorization"] == f"Bearer {service.key}"
@@ -81,7 +82,7 @@ def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked
             assert body["system"] == "You improve policies."
         else:
             assert turns.pop(0) == ("system", "You improve policies.")
-        assert body["max_completion_tokens" if service is OPENAI else "max_tokens"] == 77
+        assert body["max_completion_tokens" if service is OPENAI else "max_tokens"] == 177
     assert turns == [
         ("user", "Here is one. Improve it."),
         (answered, "my answer"),
@@ -107,6 +108,77 @@ def test_spent_credit_is_final(service: Service, asked: Asked) -> None:
     assert not isinstance(caught.value, TransientProviderError)
     assert "gave up" not in str(caught.value)
     assert (asked.charges, asked.waits, len(server.requests)) == (1, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        ({"message": "the server behind is busy", "code": 429}, True),
+        ({"message": "Provider returned error", "code": "502"}, True),
+        ({"message": "The model is overloaded, please try again later"}, True),
+        ({"message": "no such model", "code": 404}, False),
+        ({"message": "wrong key", "code": 401}, False),
+        ("Unexpected endpoint or method. (POST /chat/completions)", False),
+    ],
+)
+def test_an_error_inside_a_200_is_an_error_of_its_kind(
+    service: Service, asked: Asked, error: object, passing: bool
+) -> None:
+    words = str(error["message"] if isinstance(error, dict) else error)
+    with ChatServer([Scripted(body={"error": error}), Scripted("ok")]) as server:
+        provider = service.connect(server.url)
+        if passing:
+            assert asked(provider).text == "ok"
+        else:
+            with pytest.raises(ProviderError) as caught:
+                asked(provider)
+            assert words[:20] in str(caught.value)
+    assert asked.charges == len(asked.waits) + 1 == 1 + passing
+
+
+@pytest.mark.parametrize(
+    ("proxy", "said"),
+    [
+        ("socks5://127.0.0.1:7890", "ALL_PROXY names a SOCKS proxy.*pip install socksio"),
+        ("socks4://127.0.0.1:7890", "ALL_PROXY is not the address of a proxy"),
+        ("gopher://nowhere", "ALL_PROXY is not the address of a proxy"),
+        ("http://[::1", "ALL_PROXY is not the address of a proxy"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(
+    service: Service, monkeypatch: pytest.MonkeyPatch, asked: Asked, proxy: str, said: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(UsageError, match=said):
+        service.connect("http://models.example")
+    with ChatServer(["ok"]) as server:  # a server on this machine needs no proxy
+        assert asked(service.connect(server.url)).text == "ok"
+
+
+def test_a_proxy_that_is_down_is_named_without_its_password(
+    service: Service, monkeypatch: pytest.MonkeyPatch, asked: Asked, unused_url: str
+) -> None:
+    address = unused_url.removeprefix("http://")
+    monkeypatch.setenv("http_proxy", f"http://me:secret-of-mine@{address}")
+    with pytest.raises(ProviderError, match=f"through the proxy {address}; .*unset http_proxy") as caught:
+        asked(service.connect("http://models.example"), max_retries=0)
+    assert "secret-of-mine" not in str(caught.value)
+    monkeypatch.setenv("no_proxy", "models.example")
+    with pytest.raises(ProviderError) as caught:
+        asked(service.connect("http://models.example"), max_retries=0)
+    assert "proxy" not in str(caught.value)
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_certificates_that_cannot_be_read_are_named_by_their_variable(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damaged: bool
+) -> None:
+    path = tmp_path / "certificates.pem"
+    if damaged:
+        path.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    with pytest.raises(UsageError, match=f"SSL_CERT_FILE={path} cannot be read .*unset SSL_CERT_FILE"):
+        service.connect("https://models.example")
 
 
 def test_a_refused_key_is_final_and_never_shown(service: Service, asked: Asked) -> None:

@@ -13,8 +13,9 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POL
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
 from policygen.llm.messages import Message, Prompt, Reply
+from policygen.policies.lines import Problem
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import CUT_OFF, Proposal, Proposer, first_sentence
+from policygen.proposers.proposer import CUT_OFF, EMPTY, Proposal, Proposer, first_sentence
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
@@ -106,6 +107,27 @@ def test_a_cut_off_reply_is_repaired_and_told_to_be_shorter() -> None:
     assert proposal.parsed.policy is None
     assert proposal.parsed.problems[0] == CUT_OFF
     assert str(CUT_OFF) in seen[1].prompt.messages[-1].content
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"])
+@pytest.mark.parametrize("text", ["", BEST_LAKE])
+def test_a_blocked_reply_is_final_and_names_what_blocked_it(reason: str, text: str) -> None:
+    asked, context, prompt, chosen, seen = start(Said(Reply(text, "by-hand", finish_reason=reason), BEST_LAKE))
+    proposal = propose(asked, 1, prompt, context, chosen)
+    assert proposal.parsed.policy is None
+    assert [problem.found for problem in proposal.parsed.problems] == [f"the reply was blocked ({reason})"]
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(("truncated", "problem"), [(True, CUT_OFF), (False, EMPTY)])
+def test_an_empty_reply_is_answered_with_what_is_known_and_no_advice_on_rows(truncated: bool, problem: Problem) -> None:
+    empty = Reply(" \n", "by-hand", truncated=truncated, reasoning="| a | b |")
+    asked, context, prompt, chosen, seen = start(Said(empty, ALWAYS_DOWN))
+    proposal = propose(asked, 1, prompt, context, chosen)
+    assert proposal.parsed.policy is not None
+    told = seen[1].prompt.messages[-1].content
+    assert str(problem) in told
+    assert told.count("\n- ") == 1
 
 
 def test_a_repair_that_cannot_be_afforded_leaves_a_failed_attempt_and_the_reason() -> None:
