@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers
     from policygen.policies.policy import Policy as Policy
     from policygen.policies.table import TablePolicy as TablePolicy
     from policygen.runs.attempt import Attempt as Attempt
+    from policygen.runs.facts import facts as facts
     from policygen.tasks.load import load_task as load_task
     from policygen.tasks.task import Task as Task
 
@@ -54,6 +55,7 @@ _PUBLIC = {
     "policies.policy": "Policy",
     "policies.table": "TablePolicy",
     "runs.attempt": "Attempt",
+    "runs.facts": "facts",
     "tasks.load": "load_task",
     "tasks.task": "Task",
 }

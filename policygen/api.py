@@ -29,6 +29,7 @@ from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
+from policygen.runs.facts import RESULT, Fact, record_of, run_facts
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import origin_of, policy_text, read_policy
 from policygen.runs.records import Summary
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
     from policygen.extensions.compare.comparison import Comparison
     from policygen.extensions.film import Which
 
-_MOST_LINES = 24  # of a policy that is printed with its result
+_MOST_LINES = 20  # of a policy that is printed with its result
+_SHOWN_COSTS = ("attempts", "requests", "USD", "episodes")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,6 +63,7 @@ class RunResult:
     attempts: tuple[Attempt, ...]
     summary: Summary
     folder: Path
+    figures: tuple[Fact, ...] = ()  # the facts of the run as a whole, see `policygen.facts`
 
     def __repr__(self) -> str:
         words = f"{self.summary.task}, final={self.final}, {self.summary.attempts} attempts"
@@ -70,15 +73,12 @@ class RunResult:
         """Describe the result on one screen."""
         summary = self.summary
         kind, llm = KIND_WORDS[summary.policy_kind], summary.llm
-        cost = f", {summary.usd:.4g} USD" if summary.is_language_model and summary.usd is not None else ""
-        problems = (str(problem) for one in reversed(self.attempts) for problem in one.problems)
-        lines = [
-            f"{summary.task} ({summary.gym_id}), policy: {kind}, proposals from {llm}",
-            f"{summary.attempts} attempts, {summary.episodes:,} episodes, {summary.llm_calls} calls{cost}",
-            f"stopped: {summary.stopped}",
-            f"final score: {self.final}" if self.final is not None else f"no result: {next(problems, NOTHING_FOUND)}",
-            f"folder: {self.folder}",
-        ]
+        lines = [f"{summary.task} ({summary.gym_id}), policy: {kind}, proposals from {llm}"]
+        lines += [f"{one.name}: {one}" for one in self.figures if one.section == RESULT or one.name in _SHOWN_COSTS]
+        if self.policy is None:
+            problems = (str(problem) for one in reversed(self.attempts) for problem in one.problems)
+            lines.append(f"no result: {next(problems, NOTHING_FOUND)}")
+        lines.append(f"folder: {self.folder}")
         if self.policy is not None:
             text = self.policy.to_text().splitlines()
             cut = [f"... {len(text) - _MOST_LINES + 1} more lines"] if len(text) > _MOST_LINES else []
@@ -190,7 +190,8 @@ def _extension(name: str) -> Any:
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
     summary = carry_out(active_run, (*listeners, *default_listeners(active_run)), on_attempt)
     best, attempts = active_run.search.best, tuple(active_run.search.attempts)
-    return RunResult(best.policy if best else None, active_run.final, attempts, summary, active_run.folder)
+    figures = tuple(run_facts(record_of(active_run, summary)))
+    return RunResult(best.policy if best else None, active_run.final, attempts, summary, active_run.folder, figures)
 
 
 def resume(

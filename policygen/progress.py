@@ -14,13 +14,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from policygen.episodes.score import number as number_words
 from policygen.llm import read_spec
-from policygen.llm.prices import dollars
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import numbers
 from policygen.runs.attempt import START, Attempt
+from policygen.runs.facts import duration, spending
 from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.numerics import UNSTABLE
 from policygen.search.run import Run
@@ -161,26 +162,22 @@ def _result_line(run: Run, attempt: Attempt) -> str:
         problems = attempt.problems[:1] if attempt.failed else ()
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"
     untuned = attempt.tuned.proposed_score
-    before = f"{untuned.mean:.4g} before tuning" if untuned is not None else ""
+    before = f"{number_words(untuned.mean)} before tuning" if untuned is not None else ""
     score, details = str(attempt.score), [before]
     standing = attempt.standing
     if attempt.accepted and standing.validated_mean is not None:
         held_out = f"on {standing.validated_episodes} held-out episodes"
-        score = f"{standing.validated_mean:.4g} {held_out}"
-        details = [f"search score {attempt.score.mean:.4g}", before]
+        score = f"{number_words(standing.validated_mean)} {held_out}"
+        details = [f"search score {number_words(attempt.score.mean)}", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
-    return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){_spending(run)}"
-
-
-def _from_cache(run: Run) -> str:
-    return f"{run.ledger.cached} from the cache, " if run.ledger.cached else ""
+    spent = f"  [so far {words}]" if (words := _spending(run)) else ""
+    return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){spent}"
 
 
 def _spending(run: Run) -> str:
-    if not run.llm_calls and not run.ledger.cached:
-        return ""
-    tokens = f"{run.ledger.tokens_in + run.ledger.tokens_out:,} tokens"
-    return f"  [{run.llm_calls} calls so far, {_from_cache(run)}{tokens}, {dollars(run.ledger.usd)}]"
+    """Return the number of requests to a language model and their cost; empty without any."""
+    any_reply = run.llm_calls or run.ledger.cached
+    return ", ".join(f"{one.short} {one.name}" for one in spending(run.ledger)) if any_reply else ""
 
 
 def _panel(run: Run, done: list[Attempt], elapsed: float, activity: Activity | None) -> Table:
@@ -202,11 +199,8 @@ def progress_rows(run: Run, done: list[Attempt], elapsed: float, activity: Activ
     rows["last"] = attempt_line(run, done[-1]).strip() if done else "playing random actions"
     if activity is not None:
         rows["now"] = activity_line(activity, time.time())
-    if run.llm_calls or run.ledger.cached:
-        spent = f"{run.ledger.tokens_in:,} tokens in, {run.ledger.tokens_out:,} out, {dollars(run.ledger.usd)}"
-        rows["model"] = f"{run.proposer.introduction}: {run.llm_calls} calls, {_from_cache(run)}{spent}"
-    else:
-        rows["proposals"] = run.proposer.introduction
+    spent = _spending(run)
+    rows["model" if spent else "proposals"] = run.proposer.introduction + f": {spent}" * bool(spent)
     counted = [attempt for attempt in done if attempt.number > 0]
     left = f", about {duration(elapsed / len(counted) * (max(0, planned - number)))} left" if counted else ""
     rows["time"] = f"{duration(elapsed)}{left}"
@@ -227,12 +221,3 @@ def activity_line(activity: Activity, now: float) -> str:
         left = (now - activity.since) / activity.played * (activity.episodes - activity.played)
         line += f", at most about {duration(max(0.0, left))} left"
     return line
-
-
-def duration(seconds: float) -> str:
-    """Write seconds in readable units: `2 h 05 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -17,7 +17,7 @@ import policygen
 from policygen.extensions.sweeps.suites import PROTOCOL, Suite
 from policygen.policies.parse import parse
 from policygen.quantities.operations import FUNCTION_NAMES
-from policygen.runs.records import CURVE_COLUMNS
+from policygen.runs.facts import CURVE_COLUMNS
 from policygen.tasks import load, perturb
 from policygen.tasks.task import PolicyKind, Task
 

@@ -146,7 +146,9 @@ def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
         assert server.chats[0].headers["authorization"] == f"Bearer {COMPATIBLE.key}"
     assert (done.returncode, done.stderr) == (0, "")
     folder = the_run(tmp_path / "results")
-    assert "final score: 0.7402 (exact) (solved, reaches the best known score)" in done.stdout
+    assert (
+        "final score: 0.7402 (exact) mean return, from the environment's transition table\nsolved: yes" in done.stdout
+    )
     assert f"results: results/{folder.name}" in done.stdout
     assert summary_of(folder)["llm_calls"] == 2
     assert {path.name for path in folder.iterdir()} == {

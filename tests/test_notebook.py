@@ -104,7 +104,7 @@ def test_a_run_shows_its_progress_and_its_result(kernel: KernelManager, tmp_path
         assert "for &lt;b&gt;pole&lt;/b&gt;, 2 lines of text" in page
         assert "left = 0  # &lt;script&gt;alert(1)&lt;/script&gt;\nright = 10*angle" in page
         assert set(re.findall(r"<(\w+)", page)) <= {"pre", "img", "br"}
-    assert re.search(r"final score: [\d.]+ \[[\d.]+, [\d.]+\] over 4 episodes", result["text/html"])
+    assert re.search(r"final score: [\d.]+ \[[\d.]+, [\d.]+\] mean return over 4 fresh episodes", result["text/html"])
     (curve,) = re.findall(r'src="data:image/svg\+xml;base64,([\w+/=]+)"', result["text/html"])
     assert "</svg>" in base64.b64decode(curve).decode()
 

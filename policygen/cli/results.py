@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=opt.PATH, help="Also draw its actions into a PNG, SVG or PDF.")
 @opt.READ_POLICY
 def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
-    """Print a policy as text; for a run, also its plant and its steps. RUN may be `latest`."""
+    """Print a policy as text; for a run, also its plant and its results. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
@@ -43,22 +43,23 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 
 
 def _show_run(run: Path, number: int | None) -> None:
-    """Print the plant and the values that were not finite of an attempt (default: the best), and the run's steps."""
+    """Print the plant and the values that were not finite of an attempt (default: the best), and the run's facts."""
     from policygen.progress import tuning_warning
-    from policygen.runs.attempt import best_of, steps_played
-    from policygen.runs.logbook import Logbook
-    from policygen.runs.numerics import undefined_words
+    from policygen.runs.facts import RESULT, note_facts, read_record, run_facts
 
     try:
-        attempts = Logbook(run).attempts()
-        best = best_of(attempts) if number is None else attempts[number]
-        if best is not None and (warning := tuning_warning(best, Logbook(run).config().llm)):
+        record = read_record(run)
+        best = record.best if number is None else record.attempts[number]
+        if best is not None and (warning := tuning_warning(best, record.config.llm)):
             say(f"\nWarning: {warning}", err=True)
         if best is not None and best.tuned.fitted_plant is not None:
             say(f"\n{best.tuned.fitted_plant.to_text()}")
-        if best is not None and (line := undefined_words(best)):
-            say(f"\n# {line}")
-        say(f"\n# steps of the environment before the final score: {steps_played(attempts)}")
+        say("")
+        told = run_facts(record)
+        told = told if number is None or best is None else [*note_facts(best, RESULT), *told[-1:]]
+        for one in told:
+            if one.section == RESULT or one.name == "environment steps":
+                say(f"# {one.name}: {one}")
     except PolicygenError as error:
         say(f"Warning: the run's plant and steps are not shown: {error}", err=True)
 

@@ -168,11 +168,9 @@ def resume(run_folder: Path, **options: Any) -> None:
 def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     """Carry out a run with output on the terminal, and print its results; exit with 1 if it has no policy."""
     from policygen.api import default_listeners
-    from policygen.episodes.score import first_episodes
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal
-    from policygen.runs.attempt import steps_played
-    from policygen.runs.numerics import undefined_words
+    from policygen.runs.facts import RESULT, record_of, run_facts
     from policygen.search.run import carry_out
 
     opt.say_key(active_run.provider)
@@ -187,29 +185,13 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
         raise SystemExit(130) from None
     except PolicygenError as error:
         raise SystemExit(opt.fail(f"{error}\n{hint}", opt.code_of(error))) from None
-    say(f"\nstopped: {summary.stopped}")
-    if summary.cached:
-        say(f"{summary.cached} replies came from the cache and cost nothing; {summary.llm_calls} requests were sent")
-    best = active_run.search.best
-    if best is None or best.policy is None:
-        say(f"no policy was found; all requests and replies are in {active_run.folder}")
-        raise SystemExit(1)
-    final, perturbed_score = active_run.final, active_run.perturbed
-    seeds = "" if final.exact else " that the search never saw"
-    remarks = [f"{'' if summary.solved else 'not '}solved"] if summary.solved is not None else []
-    remarks += ["reaches the best known score"] if summary.optimum_reached else []
-    remark = f" ({', '.join(remarks)})" if remarks else ""
-    say(f"final score: {final}{seeds}{remark}")
-    if perturbed_score is not None:
-        without = "exact" if final.exact else f"{first_episodes(final, perturbed_score.episodes).mean:.4g}"
-        say(f"with {', '.join(summary.perturbed_by)}: {perturbed_score} ({without} without)")
-    for one in final.violations:
-        say(f"requirement {one}")
-    say(f"best policy: attempt {best.number}, {active_run.folder / 'best.json'}")
-    if line := undefined_words(best):
-        say(line)
-    say(f"steps of the environment before the final score: {steps_played(active_run.search.attempts)}")
+    say("")
+    for one in run_facts(record_of(active_run, summary)):
+        if one.section == RESULT or one.name == "replies from the cache" or one.name.endswith("steps"):
+            say(f"{one.name}: {one}")
     say(f"results: {active_run.folder}")
+    if summary.best_attempt is None:
+        raise SystemExit(1)
 
 
 def _resume_command(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> str:

@@ -74,11 +74,16 @@ class Violations:
         """The share minus the allowed share; 0 if it is negative or the requirement is not hard."""
         return max(0.0, self.share - self.allowed) if self.hard else 0.0
 
-    def __str__(self) -> str:
-        """Format as one line: `overshoot: violated in 3 of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
+    @property
+    def basis(self) -> str:
+        """The number of episodes and the worst one: `of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
         bound = f" (below {100 * self.upper:.2g}%)" if self.violated < self.episodes else ""
         worst = f", worst {self.worst:.4g} with seed {self.seed}" if self.worst is not None else ""
-        return f"{self.name}: violated in {self.violated} of {self.episodes} episodes{bound}{worst}"
+        return f"of {self.episodes} episodes{bound}{worst}"
+
+    def __str__(self) -> str:
+        """Format as one line: `overshoot: violated in 3 of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
+        return f"{self.name}: violated in {self.violated} {self.basis}"
 
 
 def excess(violations: Sequence[Violations]) -> float:

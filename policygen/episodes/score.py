@@ -47,9 +47,9 @@ class Score:
 
     def __str__(self) -> str:
         if self.exact:
-            return f"{self.mean:.4f} (exact)"
-        interval = f" [{self.ci95[0]:.4g}, {self.ci95[1]:.4g}]" if self.ci95 else ""
-        return f"{self.mean:.4g}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
+            return f"{number(self.mean)} (exact)"
+        interval = f" [{number(self.ci95[0])}, {number(self.ci95[1])}]" if self.ci95 else ""
+        return f"{number(self.mean)}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
 
 
 _UNSEEDED = ", unseeded"
@@ -63,6 +63,11 @@ def engine_words(engine: str, task: Task) -> str:
 def kind_of_episodes(engine: str) -> str:
     """Return `episodes` or `unseeded episodes`, for descriptions of a score."""
     return "unseeded episodes" if engine.endswith(_UNSEEDED) else "episodes"
+
+
+def number(value: float) -> str:
+    """Format a figure: four digits, from 1,000 on all before the point, with thousands separated; `-0` is `0`."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value + 0.0:.4g}"
 
 
 @functools.lru_cache(maxsize=64)

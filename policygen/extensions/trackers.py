@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.files import read_plain, write_atomically
 from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs, costs_of
+from policygen.runs.facts import attempt_facts, record_of, run_facts
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.records import Summary
 
@@ -45,6 +45,7 @@ class Tracker(Listener):
 
     def started(self, run: RunView) -> None:
         """Open the output, and write the settings and the attempts that it lacks."""
+        self._run = run
         folder, self._state = run.folder / self.name, run.folder / f"track-{self.name}.json"
         if folder.is_symlink():
             raise UsageError(f"{folder} is a link; remove it")
@@ -69,26 +70,16 @@ class Tracker(Listener):
             "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
             "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
         }
-        numbers = {
-            "score/attempt": attempt.score.mean if attempt.score is not None else None,
-            "score/proposed": attempt.tuned.proposed_score.mean if attempt.tuned.proposed_score is not None else None,
-            "score/best": attempt.standing.reported_best,
-            "score/accepted": float(attempt.accepted),
-            "cost/usd": self._costs.usd,
-            "cost/calls": float(self._costs.llm_calls),
-            "cost/tokens": float(self._costs.tokens),
-            "cost/episodes": float(attempt.standing.episodes),
-            "cost/steps": float(attempt.standing.env_steps),
-            "cost/seconds": attempt.standing.wall_seconds,
-        }
-        known = {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
+        figures = attempt_facts(attempt, self._costs)
+        known = {f"attempt/{one.name}": one.amount for one in figures if one.amount is not None}
         self._log(attempt.number, known | {name: redacted(text) for name, text in texts.items() if text})
         write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._known}))
 
     def finished(self, summary: Summary) -> None:
-        """Write the final score, if there is one."""
-        if summary.final is not None:
-            self._log(self._last, {"final/score": summary.final.mean})
+        """Write the numbers of the run as a whole."""
+        figures = run_facts(record_of(self._run, summary))
+        known = {f"{one.section}/{one.name}": one.amount for one in figures if one.amount is not None}
+        self._log(self._last, {name.replace(" ", "_"): amount for name, amount in known.items()})
 
     def ended(self) -> None:
         """Close the output."""

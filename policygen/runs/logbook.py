@@ -46,7 +46,6 @@ from policygen.runs.records import (
     Summary,
     attempt_from_record,
     attempt_to_record,
-    curve_csv,
     summary_to_record,
 )
 from policygen.tasks.records import task_from_record, task_to_record
@@ -191,9 +190,9 @@ class Logbook:
         """Write `summary.json`; its `finished` marks the run as finished."""
         self._write_json("summary.json", "summary", summary_to_record(summary), indent=2)
 
-    def write_curve(self, attempts: Sequence[Attempt]) -> None:
-        """Write `learning_curve.csv`, one row per attempt."""
-        write_atomically(self.folder / "learning_curve.csv", curve_csv(attempts))
+    def write_curve(self, curve: str) -> None:
+        """Write `learning_curve.csv`."""
+        write_atomically(self.folder / "learning_curve.csv", curve)
 
     # --- reading
 

@@ -9,7 +9,6 @@ import numpy as np
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.quantities.spelling import compiled
-from policygen.runs.attempt import Attempt
 from policygen.runs.notes import note
 
 MOST_UNDEFINED = 6  # values that were not finite that are listed
@@ -35,15 +34,20 @@ def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) 
     return tuple((name, share) for name, share in shares if share > 0) or None
 
 
+def undefined_words(shares: Shares) -> str:
+    """Describe values that were not finite, with their shares of the steps."""
+    found = [f"`{name}` in {share:.2g} of the steps" for name, share in shares]
+    more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
+    return f"{', '.join(found[:MOST_UNDEFINED])}{more}"
+
+
 # Features and outputs that were not finite, each with its share of the steps.
-UNDEFINED = note("undefined", tuple[tuple[str, float], ...], make=undefined_shares)
+UNDEFINED = note(
+    *("undefined", tuple[tuple[str, float], ...]),
+    make=undefined_shares,
+    heading="values without a finite number",
+    words=undefined_words,
+    number=len,
+)
 # Number of scored episodes in which the environment reported that the simulation diverged.
 UNSTABLE = note("unstable", int, make=lambda _, trajectories: sum(t.unstable for t in trajectories) or None)
-
-
-def undefined_words(attempt: Attempt) -> str:
-    """Return a sentence on the values of an attempt's policy that were not finite; empty without any."""
-    found = [f"`{name}` in {share:.2g} of the steps" for name, share in UNDEFINED.of(attempt) or ()]
-    more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
-    where = f"in the {len(attempt.played)} episodes of attempt {attempt.number}"
-    return f"no finite number {where}: {', '.join(found[:MOST_UNDEFINED])}{more}" if found else ""

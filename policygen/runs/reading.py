@@ -14,10 +14,13 @@ from policygen.files import find_run
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, best_of
+from policygen.runs.facts import BEST, read_record, run_facts
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
+
+_TOLD = (BEST[0], "violations")  # beginnings of the names of facts that an exported file states
 
 
 def best_policy(path: Path) -> Policy:
@@ -123,15 +126,11 @@ def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
     folder = Path(source) if isinstance(source, str | Path) else None
     if folder is None or not (folder / "summary.json").is_file():
         return lines
-    summary = Logbook(folder).summary()
-    best = best_attempt(folder)
-    if summary is None or summary.final is None or best is None or best.policy != policy:
+    record = read_record(folder)
+    if record.summary.final is None or record.best is None or record.best.policy != policy:
         return lines
-    final = summary.final
-    ci95 = f" [{final.ci95[0]:.4g}, {final.ci95[1]:.4g}]" if final.ci95 else ""
-    episodes = f"over {final.episodes} fresh episodes" if not final.exact else "(exact)"
-    lines.append(f"Run {folder.name}, attempt {best.number}: final score {final.mean:.4g}{ci95} {episodes}.")
-    return lines + [f"Requirement {violations}." for violations in final.violations]
+    told = [one for one in run_facts(record) if one.name.startswith(_TOLD)]
+    return [*lines, f"Run {folder.name}, attempt {record.best.number}:", *(f"{one.name}: {one}." for one in told)]
 
 
 def best_attempt(folder: Path) -> Attempt | None:

@@ -1,12 +1,9 @@
-"""Records of a run and their saved forms: attempts, scores and summaries as JSON values, attempts as CSV."""
+"""Records of a run and their saved forms: attempts, scores and summaries as JSON values."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -19,7 +16,7 @@ from policygen.errors import PolicyError, explain
 from policygen.policies.plant import Equations
 from policygen.policies.policy import check_head
 from policygen.policies.shaping import Measure
-from policygen.runs.attempt import Attempt, Comparison, Costs, Ending, Played, Requests, SavedPolicy, Standing, Tuned
+from policygen.runs.attempt import Attempt, Comparison, Ending, Played, Requests, SavedPolicy, Standing, Tuned
 from policygen.runs.notes import notes_from_record, notes_to_record
 from policygen.tasks.task import Task
 
@@ -152,6 +149,7 @@ class Summary:
         search_score: the score by which the best policy was chosen.
         perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
             None if there are none.
+        unperturbed: the mean return of `final` on the seeds of `perturbed`.
         final: the final score.
         solved: whether the final score reaches the task's threshold; None if the task has none.
         optimum: the best known score of the task.
@@ -186,6 +184,7 @@ class Summary:
     final: FinalScore | None = None
     perturbed: FinalScore | None = None
     perturbed_by: tuple[str, ...] = ()
+    unperturbed: _Number | None = None
     solved: bool | None = None
     optimum: float | None = None
     optimum_reached: bool | None = None
@@ -203,49 +202,3 @@ def summary_to_record(summary: Summary) -> dict[str, Any]:
     """Return the saved form of a summary, as JSON values; NaN is null."""
     record: dict[str, Any] = json.loads(SUMMARY.dump_json(summary))
     return record
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
-
-
-def _value(score: Score | None) -> str:
-    return _cell(score.mean if score else None)
-
-
-# The columns of the learning curve, each with its value for an attempt and the costs up to it.
-_CURVE: dict[str, Callable[[Attempt, Costs], object]] = {
-    "attempt": lambda attempt, _: attempt.number,
-    "proposed": lambda attempt, _: _value(attempt.tuned.proposed_score),
-    "score": lambda attempt, _: _value(attempt.score),
-    "std": lambda attempt, _: _cell(attempt.score.std if attempt.score else None),
-    "best": lambda attempt, _: _cell(attempt.standing.reported_best),
-    "best_search": lambda attempt, _: _cell(attempt.standing.best_mean),
-    "accepted": lambda attempt, _: int(attempt.accepted),
-    "failed": lambda attempt, _: int(attempt.failed),
-    "calls": lambda _, costs: costs.llm_calls,
-    "tokens_in": lambda _, costs: costs.tokens_in,
-    "tokens_out": lambda _, costs: costs.tokens_out,
-    "usd": lambda _, costs: _cell(costs.usd),
-    "episodes": lambda attempt, _: attempt.standing.episodes,
-    "env_steps": lambda attempt, _: attempt.standing.env_steps,
-    "wall_seconds": lambda attempt, _: f"{attempt.standing.wall_seconds:.3f}",
-}
-CURVE_COLUMNS = tuple(_CURVE)
-
-
-def curve_csv(attempts: Sequence[Attempt]) -> str:
-    """Return a CSV text with one row per attempt: its score, the best score so far, and running totals of the costs.
-
-    `calls`, `episodes` and `env_steps` count as `llm_calls`, `episodes` and `env_steps` of `Summary` do.
-    `proposed` is the score before tuning, empty if nothing was tuned. `best` is the score of the best policy on
-    held-out episodes (or its exact score), `best_search` the score by which it was chosen.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CURVE_COLUMNS)
-    costs = Costs()
-    for attempt in attempts:
-        costs = costs.plus(attempt.requests)
-        writer.writerow([value(attempt, costs) for value in _CURVE.values()])
-    return text.getvalue()

@@ -8,16 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policygen.episodes.score import Score
+from policygen.episodes.score import Score, first_episodes
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
 from policygen.llm import Provider, connect, reads_prompts
 from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.replay import Replay
-from policygen.outgoing import redacted
 from policygen.prompts.render import texts_used
 from policygen.proposers.proposer import Proposer
+from policygen.runs import facts
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.comments import Comments
@@ -72,6 +72,12 @@ class Run:
         """The run's task."""
         return self.search.task
 
+    @property
+    def summary_so_far(self) -> Summary:
+        """The summary of the unfinished run."""
+        asks = self.proposer.is_language_model
+        return facts.summarise(self.task, self.config, self.search.attempts, self.ledger, asks_a_model=asks)
+
     def attempts(self) -> Iterator[Attempt]:
         """Run the loop; every attempt is on the disk before it is yielded."""
 
@@ -110,7 +116,7 @@ class Run:
         self.final = play_final(self.search, self.config)
         self.perturbed = play_perturbed(self.search, self.config)
         self.logbook.save_buffer(self.search.buffer)
-        self.logbook.write_curve(self.search.attempts)
+        self.logbook.write_curve(facts.curve_csv(self.search.attempts))
         summary = summarise(self, time.perf_counter() - started)
         self.logbook.write_summary(summary)
         self.logbook.release()
@@ -120,7 +126,7 @@ class Run:
         """Write the results and costs so far, marked as unfinished, and let other processes continue the run."""
         with suppress(PolicygenError):
             if self.logbook.summary() is None:
-                self.logbook.write_summary(replace(summarise(self, 0.0), finished=False, stopped="interrupted"))
+                self.logbook.write_summary(replace(self.summary_so_far, stopped="interrupted"))
                 self.logbook.save_buffer(self.search.buffer)
         self.logbook.release()
 
@@ -171,44 +177,22 @@ def _check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
 
 
 def summarise(run: Run, seconds: float) -> Summary:
-    """Return the summary of a run from its present state; `seconds` is the time of its final score."""
-    search, config, ledger, final = run.search, run.config, run.ledger, run.final
-    after_warm_up = [attempt for attempt in search.attempts if attempt.number > 0]
-    solved, optimum = search.task.solved, search.task.optimum
-    return Summary(
-        task=search.task.name,
-        gym_id=search.task.gym_id,
-        policy_kind=config.policy,
-        llm=redacted(config.llm),
-        is_language_model=run.proposer.is_language_model,
-        seed=config.seed,
-        iterations=sum(attempt.is_asked for attempt in after_warm_up),
-        attempts=len(after_warm_up),
-        llm_calls=run.llm_calls,
-        requests=ledger.calls,
-        cached=ledger.cached,
-        repairs=sum(attempt.requests.repairs for attempt in after_warm_up),
-        failed_attempts=sum(attempt.failed for attempt in after_warm_up),
-        tokens_in=ledger.tokens_in,
-        tokens_out=ledger.tokens_out,
-        usd=ledger.usd,
-        episodes=ledger.episodes,
-        env_steps=ledger.env_steps,
-        best_attempt=search.best.number if search.best is not None else None,
-        best_score=search.reported_score.mean if search.reported_score is not None else None,
-        search_score=search.best_score.mean if search.best_score is not None else None,
+    """Return the summary of a finished run; `seconds` is the time of its final score."""
+    search, final, perturbed = run.search, run.final, run.perturbed
+    solved, optimum, so_far = search.task.solved, search.task.optimum, run.summary_so_far
+    by = usual_perturbations(search.task, run.config) if perturbed is not None else ()
+    without = first_episodes(final, perturbed.episodes).mean if final is not None and perturbed is not None else None
+    return replace(
+        so_far,
         final=final_score(final) if final is not None else None,
-        perturbed=final_score(run.perturbed) if run.perturbed is not None else None,
-        perturbed_by=tuple(one.in_words for one in usual_perturbations(search.task, config))
-        if run.perturbed is not None
-        else (),
+        perturbed=final_score(perturbed) if perturbed is not None else None,
+        perturbed_by=tuple(one.in_words for one in by),
+        unperturbed=without,
         solved=(final is not None and final.mean >= solved) if solved is not None else None,
-        optimum=optimum.value if optimum is not None else None,
         optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,
         stopped=search.stopped,
-        assumed=tuple(search.task.assumed),
-        wall_seconds=round((search.attempts[-1].standing.wall_seconds if search.attempts else 0.0) + seconds, 3),
-        llm_seconds=round(ledger.llm_seconds, 3),
+        wall_seconds=round(so_far.wall_seconds + seconds, 3),
+        finished=True,
     )
 
 

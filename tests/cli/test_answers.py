@@ -19,8 +19,8 @@ def test_the_same_command_again_costs_nothing_and_says_so(tmp_path: Path, line: 
     assert "cache" not in first.out
     idle = line("run", "frozenlake", "--iterations", 1, "--cache", "answers", "--out", "idle")
     assert "  --cache has no effect: builtin asks no model\n" in idle.out
-    assert "  [0 calls so far, 2 from the cache, 0 tokens, $0.0000]" in again.out
-    assert "2 replies came from the cache and cost nothing; 0 requests were sent" in again.out
+    assert "  [so far 0 requests, 2 replies from the cache, 0 tokens in, 0 tokens out, 0 USD]" in again.out
+    assert "replies from the cache: 2 which cost nothing" in again.out
     (tmp_path / "answers" / "replies.sqlite").write_bytes(b"rubbish" * 999)
     broken = line(*arguments)
     assert broken.code == 2

@@ -126,7 +126,7 @@ def test_a_room_that_ignores_its_seed_is_played_with_a_warning_and_labelled_wher
     (warning,) = sentences(done.err)
     assert warning.startswith("Warning: two episodes of ")
     assert "draws from np.random instead of self.np_random" in warning
-    assert re.search(r"final score: .* over 5 unseeded episodes", done.out)
+    assert re.search(r"final score: .* over 5 fresh unseeded episodes", done.out)
     folder = the_run(Path("found"))
     assert summary_of(folder)["final"]["engine"] == "copies, unseeded"
     assert json.loads((folder / "task.json").read_text())["unseeded"] is True

@@ -101,22 +101,22 @@ def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, m
     summary = carry_out(begun, trackers([name, name]))
     found = READERS[name](folder)
     attempts = begun.search.attempts
-    assert [step for step in sorted(found) if "score/accepted" in found[step]] == [0, 1, 2, 3]
+    assert [step for step in sorted(found) if "attempt/accepted" in found[step]] == [0, 1, 2, 3]
     for attempt in attempts:
         values = found[attempt.number]
         assert all(len(value) == 1 for name, value in values.items() if name != "settings"), values
         assert attempt.verdict in values["verdict"][0]
-        assert "cost/usd" not in values or attempt.number == 0  # not known
-        numbers = {"score/accepted": float(attempt.accepted), "cost/episodes": attempt.standing.episodes}
-        numbers |= {"cost/calls": attempt.number, "cost/tokens": 2100 * attempt.number}
+        assert "attempt/usd" not in values or attempt.number == 0  # not known
+        numbers = {"attempt/accepted": float(attempt.accepted), "attempt/episodes": attempt.standing.episodes}
+        numbers |= {"attempt/calls": attempt.number, "attempt/tokens_in": 2000 * attempt.number}
         if attempt.score is not None:
-            numbers["score/attempt"] = attempt.score.mean
+            numbers["attempt/score"] = attempt.score.mean
         if attempt.policy is not None:
-            numbers["score/best"] = attempt.standing.reported_best
+            numbers["attempt/best"] = attempt.standing.reported_best
             assert values["policy"][0].strip() == attempt.policy.to_text(whole=True).strip()
         assert {name: values[name][0] for name in numbers} == pytest.approx(numbers)
     assert "policy" not in found[2]
-    assert found[3]["final/score"] == [pytest.approx(summary.final.mean)]
+    assert found[3]["result/final_score"] == [pytest.approx(summary.final.mean)]
     assert files_with(Path(ODD), key) == []
     assert sorted(path.name for path in Path.cwd().iterdir()) == [ODD]
 

@@ -25,9 +25,10 @@ from policygen.extensions.plots.curves import draw_missing
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig
+from policygen.runs.facts import CURVE_COLUMNS
 from policygen.runs.lock import FolderInUse, RunLock
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import CURVE_COLUMNS, Summary
+from policygen.runs.records import Summary
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -121,5 +121,5 @@ def test_steps_are_told_by_their_purpose(line: Line) -> None:
     assert spent.judging >= 2 * 2 * length
     assert spent.random + sum(tuned) * length + spent.judging == spent.total == attempts[-1].standing.env_steps
     parts = f"{spent.random:,} with random actions, {spent.tuning:,} for tuning, {spent.judging:,} for judging policies"
-    assert f"# steps of the environment before the final score: {spent.total:,} ({parts})" in line("show", folder).out
-    assert f"{spent.total:,} ({parts})" in unescape(page_of(folder))
+    assert f"# environment steps: {spent.total:,} before the final score ({parts})" in line("show", folder).out
+    assert f"{spent.total:,} before the final score ({parts})" in unescape(page_of(folder))

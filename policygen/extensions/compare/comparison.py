@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.episodes.requirements import Violations
+from policygen.episodes.score import number
 from policygen.extensions.compare.contenders import Compared
 from policygen.extensions.compare.results import COSTS, Result
 from policygen.extensions.plots.statistics import RESAMPLES, Interval, interval_over_seeds
 from policygen.extensions.plots.style import Numbers
 from policygen.files import write_named
+from policygen.runs.facts import in_brackets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -267,9 +269,9 @@ class Comparison:
         texts["mean"] = [
             number(row["mean"]) + (f" ± {number(row['std'])}" if row["std"] is not None else "") for row in rows
         ]
-        texts["95% interval"] = [_interval(row["low"], row["high"]) for row in rows]
+        texts["95% interval"] = [in_brackets((row["low"], row["high"])).strip() for row in rows]
         gains = [("" if row["difference"] is None else number(row["difference"])) for row in rows]
-        limits = [_interval(row["difference_low"], row["difference_high"]) for row in rows]
+        limits = [in_brackets((row["difference_low"], row["difference_high"])).strip() for row in rows]
         texts["beside the best"] = [f"{gain} {limit}".strip() for gain, limit in zip(gains, limits, strict=True)]
         texts["p"] = ["" if row["p"] is None else _p(row["p"]) for row in rows]
         texts["requirements"] = [row["requirements"] or "" for row in rows]
@@ -411,23 +413,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 # --- numbers as texts ------------------------------------------------------------------------------------------------
-
-
-def number(value: float) -> str:
-    """Format a score: three decimals below 10, fewer above, none from 1,000 on; thousands are separated."""
-    size = abs(value)
-    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
-    text = f"{value:,.{digits}f}"
-    return text[1:] if float(text.replace(",", "")) == 0 and text.startswith("-") else text
-
-
-def in_brackets(interval: Interval | None) -> str:
-    """Format an interval that follows a number: ` [12, 50]`; empty for None."""
-    return f" {_interval(*interval)}" if interval is not None else ""
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return f"[{number(low)}, {number(high)}]" if low is not None and high is not None else ""
 
 
 def _p(value: float) -> str:

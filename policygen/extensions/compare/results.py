@@ -22,13 +22,18 @@ from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
 from policygen.files import read_named
+from policygen.runs.facts import run_facts
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LAST = 100  # the score and curve of a monitor file are means of this many training episodes
 LARGEST = 1e100  # sums and squares of larger numbers would overflow
-COSTS = ("episodes", "env_steps", "calls", "usd", "seconds")
+# The names of the facts behind each cost.
+COSTS = {
+    **{"episodes": "episodes", "env_steps": "environment steps", "calls": "requests"},
+    **{"usd": "USD", "seconds": "time"},
+}
 # The names of columns in files of other programs.
 _KNOWN = {
     "level": ("return", "mean return", "reward", "total reward", "true reward", "score", "episode_reward"),
@@ -68,17 +73,14 @@ class Result:
 
 def result_of(member: Member, contender: str) -> Result:
     """Return the result of a finished run with a policy; raise LogbookError if its score is too large to compare."""
-    summary, final, rows = member.summary, member.final, member.curve
-    assert summary is not None
+    final, rows = member.final, member.curve
     assert final is not None
     rows = rows[~np.isnan(rows["level"])]
     if not (np.abs([*rows["level"], final.mean]) <= LARGEST).all():
         raise LogbookError(f"{member.folder} has a score beyond {LARGEST:g}, which cannot be compared; leave it out")
     curve = {name: rows[name] for name in ("level", *COSTS) if not np.isnan(rows[name]).any()}
-    costs = {"episodes": float(summary.episodes), "env_steps": float(summary.env_steps)}
-    costs |= {"calls": float(summary.llm_calls), "seconds": summary.wall_seconds}
-    usd = summary.usd if summary.is_language_model else 0.0
-    costs |= {"usd": usd} if usd is not None else {}
+    amounts = {one.name: one.amount for one in run_facts(member)}
+    costs = {cost: amount for cost, name in COSTS.items() if (amount := amounts[name]) is not None}
     seed, violations = member.config.seed, final.violations
     return Result(member.task.name, contender, final.mean, seed, final.exact, curve, costs, violations)
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from policygen import __version__
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PathError, PolicygenError, UsageError
-from policygen.extensions.page.content import RunContent, read_run, score_words
+from policygen.extensions.page.content import RunContent, read_run
 from policygen.extensions.plots.actions import action_figure
 from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.groups import proposals_label
@@ -26,6 +26,7 @@ from policygen.extensions.plots.traces import traces_figure
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
 from policygen.runs.attempt import Attempt
+from policygen.runs.facts import score_fact
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.tasks.task import KIND_WORDS, environment_words
@@ -119,11 +120,12 @@ def curve_picture(folder: Path) -> Picture | None:
 
 def _pictures(run: RunContent) -> dict[str, Picture | None]:
     """Return the learning curve, and the action map and the worst kept episode of the best policy, by name."""
-    policy = run.best.policy if run.best is not None else None
-    found = {"curve": curve_picture(run.folder), "map": None, "worst": None}
-    if run.best is None or policy is None:
+    best = run.run.best
+    policy = best.policy if best is not None else None
+    found = {"curve": curve_picture(run.run.folder), "map": None, "worst": None}
+    if best is None or policy is None:
         return found
-    episodes = own_episodes(run.folder, run.best)
+    episodes = own_episodes(run.run.folder, best)
     found["map"] = _picture("Actions of the policy", action_figure, policy, episodes)
     if episodes:
         worst = {f"worst of {len(episodes)}": min(episodes, key=lambda episode: episode.episode_return)}
@@ -170,7 +172,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_without_secrets,
     )
-    environment.filters |= {"score": score_words, "proposals": proposals_label}
+    environment.filters |= {"score": functools.partial(score_fact, "attempt", "score"), "proposals": proposals_label}
     environment.globals |= {"environment_words": environment_words, "kind_words": KIND_WORDS}
     return environment
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from policygen.episodes.score import number
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs
-from policygen.extensions.plots.statistics import Band, average, with_interval
+from policygen.extensions.plots.statistics import Band, average
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
 from policygen.files import remove_parts, write_atomically
+from policygen.runs.facts import BEST, RESULT, in_brackets, score_fact
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
@@ -161,10 +163,8 @@ def _draw_run(axes: Axes, run: Member, x: str) -> None:
     span = max(end - float(at[0]), 1e-9)
     if run.final is not None:
         end += 0.04 * span
-        interval = None if run.final.exact else run.final.ci95
-        more = f"\n({'95% interval, ' * (interval is not None)}{run.final.episodes} fresh episodes)"
-        words = f"{with_interval(run.final.mean, interval)}{' (exact)' if run.final.exact else more}"
-        text = f"final score: {words}"
+        one = score_fact(RESULT, BEST[0], run.final, "fresh")
+        text = f"{one.name}: {one.short}\n{one.basis}"
         diamond: dict[str, Any] = {"fmt": "D", "color": OKABE_ITO[5], "markersize": 6, "capsize": 4, "label": text}
         axes.errorbar([end], [run.final.mean], yerr=arms(run.final.mean, run.final.ci95), zorder=4, **diamond)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
@@ -201,7 +201,7 @@ def _legend_text(group: Group) -> str:
     n = len(group.averaged)
     parts = [f"mean of {n} runs, 95% band" if n > 1 else "1 run"] if n else []
     if (final := group.final_score) is not None:
-        parts.append(f"final score {with_interval(*final)}")
+        parts.append(f"{BEST[0]} {number(final[0])}{in_brackets(final[1])}")
     if group.without_policy:
         parts.append(f"{group.without_policy} without a policy")
     if group.unfinished:

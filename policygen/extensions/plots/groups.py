@@ -7,7 +7,6 @@ but is never averaged, because it has searched less.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.recfunctions import append_fields
 from numpy.typing import NDArray
 
 from policygen.errors import PathError
@@ -25,10 +23,11 @@ from policygen.extensions.sweeps.plan import cell_folders, is_sweep
 from policygen.llm import read_spec, reads_prompts
 from policygen.runs.comments import FILE, used_comments
 from policygen.runs.config import RunConfig
+from policygen.runs.facts import RunRecord, curve_table, read_record
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary, curve_csv
+from policygen.runs.records import FinalScore
 from policygen.tasks.records import task_to_record
-from policygen.tasks.task import KIND_WORDS, Task
+from policygen.tasks.task import KIND_WORDS
 
 # Settings that the name of a group states if they are not the default.
 _ALWAYS_NAMED = {
@@ -47,14 +46,10 @@ WITHOUT_EFFECT = {
 
 
 @dataclass(frozen=True)
-class Member:
-    """A run, reduced to the values that groups need."""
+class Member(RunRecord):
+    """A run, with a digest of its prompt templates and of the user's comments (empty if its provider reads none)."""
 
-    folder: Path
-    config: RunConfig
-    task: Task
-    templates: str  # digest of the prompt templates and of the user's comments; empty if the provider reads no prompts
-    summary: Summary | None  # the summary of the finished run; None while it is unfinished
+    templates: str
 
     @cached_property
     def curve(self) -> NDArray[np.void]:
@@ -63,26 +58,26 @@ class Member:
         `level` is the best score so far, or the score of random actions before the first policy.
 
         Raises:
-            LogbookError: the run has no attempts, or is damaged.
+            PathError: the run has no attempts.
         """
-        attempts = Logbook(self.folder).attempts()
-        if not attempts:
+        if not self.attempts:
             raise PathError(f"{self.folder} has no attempts yet: there is nothing to plot")
-        rows = np.atleast_1d(np.genfromtxt(io.StringIO(curve_csv(attempts)), delimiter=",", names=True))
-        level = np.where(np.isnan(rows["best"]), rows["score"][0], rows["best"])
-        more = {"tokens": rows["tokens_in"] + rows["tokens_out"], "seconds": rows["wall_seconds"], "level": level}
         # Not with pandas: every run draws its curve at its end, and would have to wait for that import.
-        return append_fields(rows, list(more), list(more.values()), usemask=False)
+        columns = {name: np.array(values, np.float64) for name, values in curve_table(self.attempts).items()}
+        columns["tokens"] = columns["tokens_in"] + columns["tokens_out"]
+        columns["seconds"] = columns["wall_seconds"]
+        columns["level"] = np.where(np.isnan(columns["best"]), columns["score"][0], columns["best"])
+        return np.array([*zip(*columns.values(), strict=True)], [(name, np.float64) for name in columns])
 
     @property
     def finished(self) -> bool:
         """Whether the run has ended."""
-        return self.summary is not None
+        return self.summary.finished
 
     @property
     def final(self) -> FinalScore | None:
         """The final score; None while the run is unfinished, or if it found no policy."""
-        return self.summary.final if self.summary is not None else None
+        return self.summary.final
 
 
 @dataclass(frozen=True)
@@ -112,9 +107,8 @@ def read_member(folder: Path) -> Member:
     Raises:
         LogbookError: it is not a run folder, or is damaged.
     """
-    logbook = Logbook(folder)
-    config = logbook.config()
-    return Member(folder, config, logbook.task(), _templates(logbook, config), logbook.summary())
+    run = read_record(folder)
+    return Member(run.folder, run.task, run.config, run.attempts, run.summary, _templates(Logbook(folder), run.config))
 
 
 def _templates(logbook: Logbook, config: RunConfig) -> str:

@@ -29,11 +29,6 @@ class Band:
     high: Numbers
 
 
-def with_interval(mean: float, interval: Interval | None) -> str:
-    """Return a mean and its interval, if any, in words: `0.6 [0.4, 0.8]`."""
-    return f"{mean:.4g}" + (f" [{interval[0]:.4g}, {interval[1]:.4g}]" if interval else "")
-
-
 def interval_over_seeds(values: Numbers) -> Interval | None:
     """Return the 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
 

@@ -17,8 +17,8 @@ from policygen.files import find_resource, make_folder
 from policygen.llm import check_address, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.prices import cost, dollars
-from policygen.progress import duration
 from policygen.runs.config import CHANGEABLE, RunConfig
+from policygen.runs.facts import duration
 from policygen.runs.lock import RunLock
 from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id

@@ -20,7 +20,7 @@ from sweeping import swept
 import policygen
 from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError
-from policygen.extensions.compare.comparison import Comparison, holm, number, p_against_mean, shuffle_p, sign_flip_p
+from policygen.extensions.compare.comparison import Comparison, holm, p_against_mean, shuffle_p, sign_flip_p
 from policygen.extensions.compare.contenders import Compared, read_scores
 from policygen.extensions.compare.figure import comparison_figure
 from policygen.extensions.compare.results import Result
@@ -60,7 +60,7 @@ def test_contenders_are_compared_over_the_seeds_that_both_have() -> None:
         assert (one.first, one.second, one.seeds, one.p) == ("B", "A", 10, 2 / 2**10)
         assert one.gain == pytest.approx(-31.1)  # of differences 30 to 32, whatever the spread between seeds
         assert -32 < one.interval[0] < -31.1 < one.interval[1] < -30
-        sentence = r"On t B is better than A by 31\.10 \[30\.\d+, 31\.\d+\] \(p = 0\.002, 10 seeds\)\."
+        sentence = r"On t B is better than A by 31\.1 \[30\.\d+, 31\.\d+\] \(p = 0\.002, 10 seeds\)\."
         assert re.fullmatch(sentence, comparison.sentence)
 
 
@@ -71,7 +71,7 @@ def test_only_shared_seeds_are_paired_and_without_any_runs_are_not() -> None:
     (one,) = unpaired.differences
     assert (one.seeds, one.gain) == (0, -3.0)
     assert one.p == pytest.approx(0.1, abs=0.02)  # two of the twenty ways to divide six runs
-    assert "B is not surely better than A by 3.000 [" in unpaired.sentence
+    assert "B is not surely better than A by 3 [" in unpaired.sentence
     level = comparison_of(results("t", "A", [500] * 5), results("t", "B", [500] * 5))
     assert level.sentence == "On t A is level with B (5 seeds)."
 
@@ -109,7 +109,7 @@ def test_many_comparisons_are_corrected_together_and_tasks_are_counted() -> None
     assert both.sentence == "Of 2 tasks, C is better than all others on 1 (t); all are level on 1 (u)."
     alone = comparison_of(results("t", "A", [1, 2]), results("u", "A", [3]))
     assert alone.sentence.startswith("2 tasks of one contender each")
-    assert comparison_of(results("t", "A", [5])).sentence == "A scores 5.000 on t; 1 seed."
+    assert comparison_of(results("t", "A", [5])).sentence == "A scores 5 on t; 1 seed."
 
 
 def test_published_rows_stand_beside_ours_and_a_test_says_what_is_above_them() -> None:
@@ -128,8 +128,8 @@ def test_published_rows_stand_beside_ours_and_a_test_says_what_is_above_them() -
     )
     text = str(comparison)
     assert re.search(r"\| sure \| A \| 8 \| 95\.62 ± 1\.061 \| \[9", text)
-    assert re.search(r"\| sure \| they \| 10 \| 90\.00 ± 2\.000 \|  \| -5\.625 \| \d", text)
-    assert re.search(r"\| sure \| others \|  \| 10\.00 \|  \| -85\.62 \|  \|", text)
+    assert re.search(r"\| sure \| they \| 10 \| 90 ± 2 \|  \| -5\.625 \| \d", text)
+    assert re.search(r"\| sure \| others \|  \| 10 \|  \| -85\.62 \|  \|", text)
     assert "- they: a paper" in text
 
 
@@ -160,7 +160,6 @@ def test_every_format_holds_the_figures_and_no_name_is_a_formula_or_a_command(tm
             assert not [cell for cell in cells if str(cell).startswith(("=", "+", "@"))], name
     obeyed = [one for one in Path("c.tex").read_text().splitlines() if not one.startswith("%")]
     assert not [one for one in obeyed if "\\input" in one or "^^" in one or one.startswith("[")]
-    assert list(map(number, (9359.94, 347.96, -0.0001, -63.022))) == ["9,360", "348.0", "0.000", "-63.02"]
 
 
 @pytest.mark.parametrize(("tasks", "height"), [(15, 8.0), (1, 2.3)])

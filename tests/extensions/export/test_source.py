@@ -94,8 +94,9 @@ def test_the_head_says_what_a_run_s_policy_scores(line: Line) -> None:
     folder = the_run(Path("results"))
     assert line("export", folder, "--to", "c", "-o", "firmware").code == 0
     head = Path("firmware/cartpole.h").read_text()
-    assert f"Run {folder.name}, attempt 1: final score {summary_of(folder)['final']['mean']:.4g} [" in head
-    assert "over 10 fresh episodes." in head
+    assert f"Run {folder.name}, attempt 1:" in head
+    assert f"final score: {summary_of(folder)['final']['mean']:.4g} [" in head
+    assert "over 10 fresh episodes that the search never saw, 95% interval." in head
     Path("file").write_text("")
     refused = line("export", folder, "--to", "c", "-o", "file")
     assert refused.code == 2

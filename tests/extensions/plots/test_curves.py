@@ -84,11 +84,12 @@ def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Pa
     assert marker.get_xdata()[0] > 11
     assert marker.get_ydata()[0] == 0.4
     assert arms.get_segments()[0][:, 1].tolist() == pytest.approx([0.3, 0.5])
-    assert "final score: 0.4 [0.3, 0.5]\n(95% interval, 100 fresh episodes)" in legend_of(axes)
+    assert "final score: 0.4 [0.3, 0.5]\nmean return over 100 fresh episodes, 95% interval" in legend_of(axes)
     assert "unfinished" not in axes.get_title()
     assert max(axes.get_xticks()) == 10  # the final score is no third attempt
     exact = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
-    assert "final score: 0.74 (exact)" in legend_of(drawn(a_run(tmp_path, [0.74], final=exact)))
+    words = "final score: 0.74\n(exact) mean return, from the environment's transition table"
+    assert words in legend_of(drawn(a_run(tmp_path, [0.74], final=exact)))
 
 
 POSITIONS = {

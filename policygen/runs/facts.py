@@ -1,0 +1,361 @@
+"""The facts of a run: one table of its figures, each with unit and basis, from which every surface prints."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from policygen.episodes.score import Score, kind_of_episodes, number
+from policygen.llm import read_spec
+from policygen.outgoing import redacted
+from policygen.runs.attempt import Attempt, Costs, Standing, best_of, costs_of, steps_played
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig
+from policygen.runs.listeners import RunView
+from policygen.runs.logbook import Logbook
+from policygen.runs.notes import shown_notes
+from policygen.runs.records import FinalScore, Summary
+from policygen.tasks.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULT, SCORES, COSTS = "result", "scores", "costs"  # sections; each attempt has one of its own: "attempt 3"
+BEST = ("final score", "best so far")  # names of the first fact of a run, finished or not
+_RETURN = "mean return"
+
+
+class Fact(NamedTuple):
+    """A figure of a run, or a word about it; `str` is its value with interval and basis.
+
+    Attributes:
+        value: a number, a text, or yes and no; None if it is unknown.
+        low, high: its 95% interval; None without one.
+        basis: its unit, what it was computed from and over how many.
+    """
+
+    section: str
+    name: str
+    value: float | str | bool | None
+    low: float | None = None
+    high: float | None = None
+    basis: str = ""
+
+    @property
+    def amount(self) -> float | None:
+        """The value as a finite number; None if it is not one."""
+        known = isinstance(self.value, int | float) and math.isfinite(self.value)
+        return float(self.value) if known else None  # type: ignore[arg-type]
+
+    @property
+    def short(self) -> str:
+        """The value with its interval."""
+        words = {None: "unknown", True: "yes", False: "no"}
+        if self.value is None or isinstance(self.value, bool):
+            return words[self.value]
+        if isinstance(self.value, str):
+            return self.value
+        return number(self.value) + in_brackets((self.low, self.high))
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.short, self.basis)))
+
+
+def in_brackets(interval: tuple[float | None, float | None] | None) -> str:
+    """Format an interval that follows a number: ` [12, 50]`; empty without one."""
+    low, high = interval or (None, None)
+    return f" [{number(low)}, {number(high)}]" if low is not None and high is not None else ""
+
+
+class HasFolder(Protocol):
+    """A run, or the result of one."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The recorded inputs of facts; `summary.finished` is False for a run that has not ended."""
+
+    folder: Path
+    task: Task
+    config: RunConfig
+    attempts: Sequence[Attempt]
+    summary: Summary
+
+    @property
+    def best(self) -> Attempt | None:
+        """The attempt with the best policy; None without a policy."""
+        return best_of(self.attempts)
+
+    @property
+    def standing(self) -> Standing:
+        """The state of the run after its last attempt."""
+        return self.attempts[-1].standing if self.attempts else Standing()
+
+
+def facts(run: str | Path | HasFolder) -> pd.DataFrame:
+    """Return the facts of a run, finished or not, as a table with a row for each.
+
+    Its columns are those of `Fact`: section, name, value, low, high, basis. Rows of each attempt follow those of the
+    run.
+
+    Args:
+        run: the folder of a run, its result, or a run in progress.
+
+    Raises:
+        PathError, LogbookError: it is not a run folder, or is damaged.
+    """
+    import pandas as pd  # start-up time
+
+    record = read_record(Path(run) if isinstance(run, str | Path) else run.folder)
+    rows = [*run_facts(record), *itertools.chain.from_iterable(all_attempts(record.attempts))]
+    return pd.DataFrame(rows, columns=Fact._fields, dtype=object).astype({"low": float, "high": float})
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Read a run from its folder.
+
+    Raises:
+        PathError, LogbookError: it is not a run folder, or is damaged.
+    """
+    logbook = Logbook(folder)
+    config, task, attempts = logbook.config(), logbook.task(), logbook.attempts()
+    summary = logbook.summary()
+    if summary is None:
+        costs, standing = costs_of(attempts), attempts[-1].standing if attempts else Standing()
+        spent = {name: getattr(costs, name) for name in ("tokens_in", "tokens_out", "usd", "llm_seconds")}
+        ledger = Ledger(config, costs.requests, episodes=standing.episodes, env_steps=standing.env_steps, **spent)
+        entry = read_spec(config.llm).entry
+        summary = summarise(task, config, attempts, ledger, asks_a_model=entry is None or entry.is_language_model)
+    return RunRecord(folder, task, config, attempts, summary)
+
+
+def record_of(run: RunView, summary: Summary) -> RunRecord:
+    """Return the record of a run in this process."""
+    return RunRecord(run.folder, run.search.task, run.config, run.search.attempts, summary)
+
+
+def summarise(
+    task: Task, config: RunConfig, attempts: Sequence[Attempt], spent: Ledger, *, asks_a_model: bool
+) -> Summary:
+    """Return the summary of an unfinished run after these attempts; it has no final score."""
+    after_warm_up = [attempt for attempt in attempts if attempt.number > 0]
+    best, standing = best_of(attempts), attempts[-1].standing if attempts else Standing()
+    return Summary(
+        task=task.name,
+        gym_id=task.gym_id,
+        policy_kind=config.policy,
+        llm=redacted(config.llm),
+        is_language_model=asks_a_model,
+        seed=config.seed,
+        iterations=sum(attempt.is_asked for attempt in after_warm_up),
+        attempts=len(after_warm_up),
+        llm_calls=spent.calls if asks_a_model else 0,
+        requests=spent.calls,
+        cached=spent.cached,
+        repairs=sum(attempt.requests.repairs for attempt in after_warm_up),
+        failed_attempts=sum(attempt.failed for attempt in after_warm_up),
+        tokens_in=spent.tokens_in,
+        tokens_out=spent.tokens_out,
+        usd=spent.usd,
+        episodes=spent.episodes,
+        env_steps=spent.env_steps,
+        best_attempt=best.number if best is not None else None,
+        best_score=standing.reported_best,
+        search_score=standing.best_mean,
+        optimum=task.optimum.value if task.optimum is not None else None,
+        assumed=tuple(task.assumed),
+        wall_seconds=round(standing.wall_seconds, 3),
+        llm_seconds=round(spent.llm_seconds, 3),
+        finished=False,
+    )
+
+
+def score_fact(section: str, name: str, score: Score | FinalScore, which: str = "", more: str = "") -> Fact:
+    """Return the fact of a score; `which` and `more` describe its episodes."""
+    if score.exact:
+        return Fact(section, name, score.mean, basis=f"(exact) {_RETURN}, from the environment's transition table")
+    low, high = score.ci95 or (None, None)
+    count = " ".join(filter(None, (str(score.episodes), which, kind_of_episodes(score.engine)))) + more
+    return Fact(section, name, score.mean, low, high, f"{_RETURN} over {count}{', 95% interval' * bool(score.ci95)}")
+
+
+def run_facts(run: RunRecord) -> list[Fact]:
+    """Return the facts of a run as a whole: its result, scores and costs."""
+    return [*_result(run), *_scores(run), *_costs(run)]
+
+
+def _result(run: RunRecord) -> Iterator[Fact]:
+    summary, task, best = run.summary, run.task, run.best
+    final = summary.final
+    if final is not None:
+        yield score_fact(RESULT, BEST[0], final, "fresh", " that the search never saw")
+        if not final.exact:
+            yield Fact(RESULT, "standard deviation", final.std, basis="of the return of an episode")
+        if summary.perturbed is not None:
+            name = f"with {', '.join(summary.perturbed_by)}"
+            yield score_fact(RESULT, name, summary.perturbed)
+            basis = f"{_RETURN} over the same seeds"
+            yield Fact(RESULT, "without, on these seeds", summary.unperturbed, basis=basis)
+        for one in final.violations:
+            yield Fact(RESULT, f"violations of {one.name}", one.violated, basis=one.basis)
+    elif summary.finished or best is None:
+        basis = "no reply contained a policy" if summary.finished else "no policy has been found yet"
+        yield Fact(RESULT, BEST[not summary.finished], None, basis=basis)
+    else:
+        standing = run.standing
+        held_out = standing.validated_mean is not None
+        count = standing.validated_episodes if held_out else standing.best_episodes
+        basis = f"over {count} {'held-out' if held_out else 'search'} episodes" if count else "exact"
+        yield Fact(RESULT, BEST[1], standing.reported_best, basis=f"{_RETURN} {basis}; the run is not finished")
+    if summary.solved is not None:
+        yield Fact(RESULT, "solved", summary.solved, basis=f"(from {number(task.solved or 0.0)} {_RETURN})")
+    if summary.optimum_reached is not None and task.optimum is not None:
+        known = f"({number(task.optimum.value)} {_RETURN}, {task.optimum.source})"
+        yield Fact(RESULT, "reaches the best known score", summary.optimum_reached, basis=known)
+    if best is not None:
+        yield Fact(RESULT, "best policy", f"attempt {best.number}")
+        yield from note_facts(best, RESULT)
+    if summary.stopped:
+        yield Fact(RESULT, "stopped", summary.stopped)
+
+
+def _scores(run: RunRecord) -> Iterator[Fact]:
+    attempts, best, task, standing = run.attempts, run.best, run.task, run.standing
+    if attempts and attempts[0].score is not None:
+        yield score_fact(SCORES, "random actions", attempts[0].score)
+    if best is not None and best.score is not None and not best.score.exact:
+        if standing.best_mean is not None:
+            basis = f"{_RETURN} over {standing.best_episodes} episodes of the search; selection biases it upwards"
+            yield Fact(SCORES, "search score", standing.best_mean, basis=basis)
+        if standing.validated_mean is not None:
+            basis = f"{_RETURN} over {standing.validated_episodes} episodes not used for the selection"
+            yield Fact(SCORES, "held-out score", standing.validated_mean, basis=basis)
+    if best is not None and best.tuned.proposed_score is not None:
+        yield score_fact(SCORES, "best policy before tuning", best.tuned.proposed_score)
+    if task.solved is not None:
+        yield Fact(SCORES, "counts as solved from", task.solved, basis=_RETURN)
+    if task.optimum is not None:
+        yield Fact(SCORES, "best known score", task.optimum.value, basis=f"{_RETURN} ({task.optimum.source})")
+
+
+def _costs(run: RunRecord) -> Iterator[Fact]:
+    summary = run.summary
+    yield Fact(COSTS, "attempts", summary.attempts, basis=f"({summary.failed_attempts} of them failed)")
+    if summary.is_language_model:
+        yield from spending(summary)
+        yield Fact(COSTS, "repairs", summary.repairs, basis="of the requests")
+        yield Fact(COSTS, "waiting", summary.llm_seconds, basis=f"s for replies{_long(summary.llm_seconds)}")
+    else:
+        yield Fact(COSTS, "requests", 0, basis="to a language model")
+        yield Fact(COSTS, "USD", 0.0, basis="for no request")
+    yield Fact(COSTS, "time", summary.wall_seconds, basis=f"s of wall-clock time{_long(summary.wall_seconds)}")
+    yield Fact(COSTS, "episodes", summary.episodes, basis="before the final score")
+    parts = str(steps_played(run.attempts)).partition(" ")[2]
+    yield Fact(COSTS, "environment steps", summary.env_steps, basis=f"before the final score {parts}")
+
+
+def spending(spent: Summary | Ledger) -> list[Fact]:
+    """Return the facts of the requests to a language model, and of their cost."""
+    requests = spent.requests if isinstance(spent, Summary) else spent.calls
+    return [
+        Fact(COSTS, "requests", requests, basis="to a language model, with retries and repairs"),
+        *([Fact(COSTS, "replies from the cache", spent.cached, basis="which cost nothing")] if spent.cached else ()),
+        Fact(COSTS, "tokens in", spent.tokens_in, basis="of prompts"),
+        Fact(COSTS, "tokens out", spent.tokens_out, basis="of replies"),
+        Fact(COSTS, "USD", spent.usd, basis=f"for all requests{' (a price is unknown)' * (spent.usd is None)}"),
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in readable units: `2 h 05 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def _long(seconds: float) -> str:
+    return f" ({duration(seconds)})" if seconds >= 60 else ""
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+
+def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
+    """Return the facts of an attempt; `costs` are those of the run up to it."""
+    score, before, standing = attempt.score, attempt.tuned.proposed_score, attempt.standing
+    count = len(attempt.played)
+    own = f"{_RETURN} over {count} episodes" if count else f"{_RETURN}, exact"
+    so_far = "so far"
+    rows: dict[str, tuple[float | None, str]] = {
+        "proposed": (before.mean if before is not None else None, f"{own}, before tuning"),
+        "score": (score.mean if score is not None else None, own),
+        "std": (score.std if score is not None else None, "standard deviation of the return of an episode"),
+        "best": (standing.reported_best, f"{_RETURN} of the best policy so far, held out or exact"),
+        "best_search": (standing.best_mean, f"{_RETURN} by which the best policy so far was chosen"),
+        "accepted": (int(attempt.accepted), "1 if it became the best"),
+        "failed": (int(attempt.failed), "1 if no reply could be read"),
+        "calls": (costs.llm_calls, f"requests to a language model {so_far}"),
+        "tokens_in": (costs.tokens_in, f"tokens of prompts {so_far}"),
+        "tokens_out": (costs.tokens_out, f"tokens of replies {so_far}"),
+        "usd": (costs.usd, f"USD {so_far}"),
+        "episodes": (standing.episodes, f"episodes {so_far}"),
+        "env_steps": (standing.env_steps, f"steps of the environment {so_far}"),
+        "wall_seconds": (round(standing.wall_seconds, 3), "s since the start"),
+    }
+    section = f"attempt {attempt.number}"
+    found = {name: Fact(section, name, value, basis=basis) for name, (value, basis) in rows.items()}
+    found |= {"score": score_fact(section, "score", score)} if score is not None else {}
+    return [*found.values(), *note_facts(attempt, section)]
+
+
+def note_facts(attempt: Attempt, section: str) -> list[Fact]:
+    """Return the notes of an attempt that have a heading; a note with a number has its words in the basis."""
+    where = f"over {len(attempt.played)} episodes of attempt {attempt.number}"
+    return [
+        Fact(section, one.heading, one.words, basis=where)
+        if one.number is None
+        else Fact(section, one.heading, one.number, basis=f"({one.words}) {where}")
+        for one in shown_notes(attempt)
+    ]
+
+
+def all_attempts(attempts: Iterable[Attempt]) -> Iterator[list[Fact]]:
+    """Yield the facts of each attempt of a run."""
+    costs = Costs()
+    for attempt in attempts:
+        costs = costs.plus(attempt.requests)
+        yield attempt_facts(attempt, costs)
+
+
+CURVE_COLUMNS = ("attempt", *(one.name for one in attempt_facts(Attempt(0, None, None), Costs())))
+
+
+def curve_table(attempts: Sequence[Attempt]) -> dict[str, list[float | None]]:
+    """Return the learning curve by column, with a value for each attempt: `CURVE_COLUMNS`, then notes with a number."""
+    rows = [{one.name: one.amount for one in own} for own in all_attempts(attempts)]
+    notes = dict.fromkeys(name for row in rows for name, amount in row.items() if amount is not None)
+    columns = {name: [row.get(name) for row in rows] for name in (*CURVE_COLUMNS[1:], *notes)}
+    return {"attempt": [attempt.number for attempt in attempts], **columns}
+
+
+def curve_csv(attempts: Sequence[Attempt]) -> str:
+    """Return the learning curve as CSV; an unknown value is an empty cell."""
+    text, table = io.StringIO(), curve_table(attempts)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    for row in zip(*table.values(), strict=True):
+        writer.writerow(["" if value is None else f"{value:.10g}" for value in row])
+    return text.getvalue()

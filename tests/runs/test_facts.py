@@ -1,0 +1,108 @@
+"""The facts of a run: every figure with unit and basis, of runs finished, in progress, and without a policy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from drawn import a_run
+from support import BEST_LAKE, NO_POLICY, Written, environment, fenced
+
+import policygen
+from policygen.episodes.score import number
+from policygen.runs.facts import CURVE_COLUMNS, curve_csv, read_record, run_facts
+from policygen.runs.listeners import Listener, RunView
+from policygen.runs.records import FinalScore
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def value(table: pd.DataFrame, name: str, section: str = "result") -> object:
+    (found,) = table[(table["section"] == section) & (table["name"] == name)]["value"]
+    return found
+
+
+@pytest.mark.perturbs
+def test_a_table_has_every_figure_with_its_interval_and_its_basis() -> None:
+    run = policygen.run("cartpole", iterations=2, episodes=4, final_episodes=6, warmup_episodes=4, fragility=True)
+    table = policygen.facts(run)
+    assert list(table.columns) == ["section", "name", "value", "low", "high", "basis"]
+    assert not table.duplicated(["section", "name"]).any()
+    numbers = table[[isinstance(one, int | float) for one in table["value"]]]
+    assert (numbers["basis"] != "").all()
+    final = table.iloc[0]
+    assert (final["name"], final["value"]) == ("final score", run.final.mean)
+    assert (final["low"], final["high"]) == run.final.ci95
+    assert final["basis"] == "mean return over 6 fresh episodes that the search never saw, 95% interval"
+    assert value(table, "episodes", "costs") == run.summary.episodes
+    assert value(table, "score", "attempt 0") == run.attempts[0].score.mean
+    assert value(table, "without, on these seeds") == pytest.approx(sum(run.final.returns) / 6)
+    assert policygen.facts(run.folder).equals(table)
+    assert [str(one) for one in run.figures] == [str(one) for one in run_facts(read_record(run.folder))]
+
+
+def test_a_run_in_progress_has_the_best_so_far_and_the_same_costs_as_at_its_end() -> None:
+    seen: list[pd.DataFrame] = []
+
+    class Looks(Listener):
+        def started(self, run: RunView) -> None:
+            self.run = run
+
+        def attempted(self, attempt: policygen.Attempt) -> None:
+            seen.append(policygen.facts(self.run))
+
+    run = policygen.run("frozenlake", llm=Written([BEST_LAKE, NO_POLICY]), iterations=2, repairs=0, listeners=[Looks()])
+    before, after = seen[0].iloc[0], seen[-1].iloc[0]
+    assert (before["name"], before["value"]) == ("best so far", None)
+    assert before["basis"] == "no policy has been found yet"
+    assert after["value"] == run.final.mean
+    assert after["basis"] == "mean return exact; the run is not finished"
+    for name in ("requests", "tokens in", "attempts", "episodes"):
+        assert value(seen[-1], name, "costs") == value(policygen.facts(run), name, "costs"), name
+
+
+def test_a_run_without_a_policy_says_so_and_an_exact_score_has_no_interval(tmp_path: Path) -> None:
+    run = policygen.run("frozenlake", llm=Written([NO_POLICY]), iterations=1, repairs=0)
+    first = run.figures[0]
+    assert str(first) == "unknown no reply contained a policy"
+    exact = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
+    (fact, *_) = run_facts(read_record(a_run(tmp_path, [0.74], final=exact)))
+    assert (fact.low, str(fact)) == (None, "0.74 (exact) mean return, from the environment's transition table")
+
+
+def test_the_curve_holds_the_facts_of_each_attempt() -> None:
+    run = policygen.run("nim", iterations=2, episodes=4, final_episodes=4)
+    table = policygen.facts(run)
+    rows = [line.split(",") for line in curve_csv(run.attempts).splitlines()]
+    assert rows[0] == list(CURVE_COLUMNS)
+    for row in rows[1:]:
+        for name, cell in zip(CURVE_COLUMNS[1:], row[1:], strict=True):
+            found = value(table, name, f"attempt {row[0]}")
+            assert cell == "" if found is None else float(cell) == pytest.approx(found, rel=1e-9)
+
+
+def test_a_note_is_a_fact_of_its_attempt_and_of_the_best_policy() -> None:
+    reply = fenced("let bad = log(-1 - angle^2)", "left = 0", "right = angle + bad")
+    run = policygen.run("cartpole", llm=Written([reply]), iterations=1, repairs=0, policy="linear", episodes=4)
+    table = policygen.facts(run)
+    name = "values without a finite number"
+    assert value(table, name) == value(table, name, "attempt 1") == 1
+    assert {one.name: str(one) for one in run.figures}[
+        name
+    ] == "1 (`bad` in 1 of the steps) over 4 episodes of attempt 1"
+    header, _, last = curve_csv(run.attempts).splitlines()
+    assert (header.split(",")[-1], last.split(",")[-1]) == (name, "1")
+
+
+def test_numbers_have_four_digits_and_thousands_are_separated() -> None:
+    words = list(map(number, (9359.94, 12345.6, 347.96, 0.00012345, -0.0, -63.022, float("nan"))))
+    assert words == ["9,360", "12,346", "348", "0.0001234", "0", "-63.02", "nan"]
+
+
+@pytest.mark.parametrize("words", ["import policygen", "import sys; sys.argv = ['p', '--help']; import policygen.cli"])
+def test_neither_the_library_nor_the_commands_import_pandas(words: str) -> None:
+    code = f"{words}; import sys; assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], env=environment(), check=True, timeout=60)
