@@ -6,13 +6,14 @@ import io
 import math
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.evidence import Episode
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError
 from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
@@ -24,14 +25,6 @@ EPISODE_OVERHEAD = 32  # in steps, added to the length of each episode: it needs
 KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
 _MOST_CACHED = 32  # values that `cached` keeps
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Episode:
-    """A trajectory and the number of the attempt that played it (0: random actions)."""
-
-    attempt: int
-    trajectory: Trajectory
 
 
 class ReplayBuffer:
@@ -67,10 +60,10 @@ class ReplayBuffer:
         """The return of every episode, in order: shape (episodes,)."""
         return np.array([episode.trajectory.episode_return for episode in self._episodes], np.float64)
 
-    def add(self, attempt: int, trajectories: Iterable[Trajectory]) -> None:
-        """Append the episodes of an attempt."""
-        for trajectory in trajectories:
-            self._append(Episode(attempt, trajectory))
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Append episodes, as `evidence.arrived` returns those of an attempt."""
+        for episode in episodes:
+            self._append(episode)
         if self._size > self.capacity:
             self._evict()
 
@@ -151,6 +144,7 @@ class ReplayBuffer:
         data = io.BytesIO()
         t = [episode.trajectory for episode in self._episodes]
         terms = list(dict.fromkeys(name for x in t for name, _ in x.terms))
+        unobserved = list(dict.fromkeys(name for e in self._episodes for name, _ in e.unobserved))
 
         def joined(name: str) -> npt.NDArray[Any]:
             return np.concatenate([getattr(x, name) for x in t]) if t else np.zeros(0)
@@ -166,6 +160,9 @@ class ReplayBuffer:
             seeds=np.array([x.seed for x in t], np.int64),
             terminated=np.array([x.terminated for x in t], np.bool_),
             truncated=np.array([x.truncated for x in t], np.bool_),
+            reached=np.array([e.reached for e in self._episodes], np.bool_),
+            unobserved_names=np.array(unobserved, np.str_),
+            unobserved=np.concatenate([_rows(e, unobserved) for e in self._episodes] or [np.zeros((0, 0), np.float32)]),
             attempts=np.array([episode.attempt for episode in self._episodes], np.int64),
             term_names=np.array(terms, np.str_),
             terms=np.array([[dict(x.terms).get(name, np.nan) for name in terms] for x in t], np.float64),
@@ -188,8 +185,17 @@ class ReplayBuffer:
                 sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())
                 terms = (tuple(one for one in row if not math.isnan(one[1])) for row in sums)
                 trajectories = [replace(one, terms=known) for one, known in zip(trajectories, terms, strict=True)]
-            for attempt, trajectory in zip(arrays["attempts"].tolist(), trajectories, strict=True):
-                buffer._append(Episode(attempt, trajectory))
+            first, names, unobserved = 0, arrays["unobserved_names"].tolist(), arrays["unobserved"].astype(np.float32)
+            if unobserved.shape != (len(arrays["observations"]), len(names)):
+                raise ValueError(f"`unobserved` has the shape {unobserved.shape}, which does not fit the observations")
+            for attempt, t, reached in zip(
+                arrays["attempts"].tolist(), trajectories, arrays["reached"].tolist(), strict=True
+            ):
+                rows = unobserved[first : (first := first + t.length + 1)].T
+                known = tuple(
+                    (name, row.copy()) for name, row in zip(names, rows, strict=True) if not np.isnan(row).all()
+                )
+                buffer._append(Episode(attempt, t, reached, known))
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
         except LogbookError:
@@ -197,6 +203,13 @@ class ReplayBuffer:
         except Exception as error:  # a damaged archive raises almost anything in zipfile and numpy
             raise damaged(path, str(error) or type(error).__name__, _REMEDY) from None
         return buffer
+
+
+def _rows(episode: Episode, names: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Return the unobserved quantities of an episode as an array of shape (T + 1, names), NaN where it has none."""
+    missing = np.full(episode.trajectory.length + 1, np.nan, np.float32)
+    columns = [dict(episode.unobserved).get(name, missing) for name in names]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(missing), 0), np.float32)
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -214,7 +227,8 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 # The types of the arrays that `ReplayBuffer.save` writes, one value per episode.
-_KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i", "terminated": "b", "truncated": "b"}
+_KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i"}
+_KINDS |= {"terminated": "b", "truncated": "b", "reached": "b"}
 
 
 def _trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:

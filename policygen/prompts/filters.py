@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.prompts.account import PARTS
-from policygen.prompts.signals import largest_rise, turning_points
+from policygen.episodes.evidence import PARTS
+from policygen.episodes.signals import largest_rise, turning_points
 from policygen.prompts.traces import STILL, EpisodeView
 from policygen.quantities.text import format_number, to_digits
 

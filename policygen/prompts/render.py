@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.buffer import KEPT_EXTREMES, Episode, ReplayBuffer
+from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
+from policygen.episodes.evidence import Episode, account, mean_rewards, relevance_of, usual_of
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
@@ -19,12 +20,10 @@ from policygen.policies.features import CellReader
 from policygen.policies.lines import Problem
 from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
-from policygen.prompts.account import account, mean_rewards, reached_its_goal
-from policygen.prompts.columns import relevance_of
 from policygen.prompts.history import attempt_views, best_view, shortened
 from policygen.prompts.sections import section_data
 from policygen.prompts.templates import render_template, used_templates
-from policygen.prompts.traces import episode_view, reader_for, usual_of, with_losses
+from policygen.prompts.traces import episode_view, reader_for, with_losses
 from policygen.prompts.views import View, grid_view, task_view
 from policygen.prompts.visits import count_visits, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
@@ -32,7 +31,6 @@ from policygen.runs.attempt import steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
-from policygen.tasks.feet import foot_heights
 from policygen.tasks.task import Task, output_names
 
 MOST_STARTS = 8  # first observations that are shown with the return of their episode
@@ -106,22 +104,22 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     # An episode with the best possible return needs no explanation.
     target = task.optimum.value if task.optimum is not None else task.solved
     poor = [e for e in own if e not in highest and (target is None or e.trajectory.episode_return < target)]
-    lost = [e for e in poor if not reached_its_goal(e.trajectory, task.solved)]
+    lost = [e for e in poor if not e.reached]
     worst = _unlike(lost or poor)[: _FULL.worst]
-    if config.ablate == "knowledge":  # the names of the reward's terms are knowledge too
+    if config.ablate == "knowledge":  # the names of the reward's terms and of the feet are knowledge too
         best = replace(best, played=replace(best.played, terms=())) if best is not None else None
         highest, own, worst = (
-            [replace(e, trajectory=replace(e.trajectory, terms=())) for e in some] for some in (highest, own, worst)
+            [replace(e, trajectory=replace(e.trajectory, terms=()), unobserved=()) for e in some]
+            for some in (highest, own, worst)
         )
-    trajectories = [e.trajectory for e in own]
-    usual = usual_of(trajectories, task, reader) if context.kind == "linear" else None
-    beside = foot_heights(task) if usual is not None and config.ablate != "knowledge" else None
+    since = best.number if best is not None else 0, len(own)  # equal as long as the best policy's episodes are
+    usual = None
+    if context.kind == "linear":
+        usual = context.buffer.cached(("usual", *since), lambda: usual_of(own, reader))
     # Random actions visit more states than a single policy does.
-    varied = (
-        [*trajectories, *(e.trajectory for e in context.buffer.of_attempt(0))] if best is not None else trajectories
-    )
+    varied = [*own, *context.buffer.of_attempt(0)] if best is not None else own
     relevance = context.buffer.cached(
-        ("relevance", best.number if best is not None else 0, len(own)),
+        ("relevance", *since),
         lambda: relevance_of(varied if context.kind == "linear" else (), task),
     )
     viewed = functools.partial(
@@ -130,11 +128,11 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         reader=reader,
         best=incumbent,
         usual=usual,
-        beside=beside,
-        relevance=replace(relevance, turn=context.number),
+        relevance=relevance,
+        turn=context.number,
     )
     rewards = np.unique(np.concatenate([np.zeros(0), *(e.trajectory.rewards for e in (*highest, *worst))]))
-    mean = mean_rewards(trajectories) if best is not None and len(trajectories) > 1 else None
+    mean = mean_rewards(own) if best is not None and len(own) > 1 else None
     visits, seen = None, []
     if isinstance(reader, CellReader):
         kinds, counts = count_visits(context.buffer, reader)
@@ -162,14 +160,11 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "episodes_shown": config.episodes_shown,
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e) if mean is None else with_losses(viewed(e), e.trajectory, mean) for e in worst],
-        "account": context.buffer.cached(
-            ("account", best.number, len(own), config.ablate),
-            lambda: account(trajectories, task.max_steps, task.solved),
-        )
+        "account": context.buffer.cached(("account", *since, config.ablate), lambda: account(own, task.max_steps))
         if best is not None
         else None,
         "step_pays": float(rewards[0]) if len(rewards) == 1 else None,
-        "starts": _starts(trajectories, task) if best is not None else [],
+        "starts": _starts([e.trajectory for e in own], task) if best is not None else [],
         "refining": context.tuning is not None,
         "tuning": context.tuning,
         "steps": steps_played(context.attempts),

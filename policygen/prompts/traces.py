@@ -7,28 +7,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from policygen.episodes.buffer import Episode
+from policygen.episodes.evidence import (
+    NOTHING_RELEVANT,
+    Episode,
+    Relevance,
+    Shortfall,
+    losses,
+    quantities,
+    shortfall,
+)
+from policygen.episodes.signals import Anomaly, Column, Signal, first_anomaly, ranges, rhythms
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.cells import action_words
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.prompts.account import Shortfall, reached_its_goal, shortfall
-from policygen.prompts.columns import NOTHING_RELEVANT, Relevance, ranked
-from policygen.prompts.signals import Anomaly, Signal, first_anomaly, ranges, rhythms, usual_ranges
+from policygen.prompts.columns import ranked
 from policygen.quantities.grid import Grid
-from policygen.quantities.program import slot_of
 from policygen.quantities.text import to_digits
 from policygen.quantities.words import decoded
-from policygen.tasks.feet import Heights
 from policygen.tasks.task import Task
 
 # Fields of a trace's rows: an observation or a feature of such a name is shown with `_` behind it.
 FIELDS = frozenset(["step", "cell", "action", "reward", "steps", "count", "first", "last", "total", "turns"])
-LEAST_LOSS = 1e-6  # losses below this share of the largest reward are rounding
 MOST_TEXT = 300  # characters of an observed text in a trace
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
@@ -74,20 +77,21 @@ def episode_view(
     best: Policy | None,
     usual: Mapping[str, tuple[float, float]] | None = None,
     *,
-    beside: Heights | None = None,
     relevance: Relevance = NOTHING_RELEVANT,
+    turn: int = 0,
 ) -> EpisodeView:
     """Return the view of an episode with the quantities of `reader`.
 
     Args:
-        usual: usual ranges; if given, the view has rhythms and the first anomaly.
-        beside: computes unobserved quantities to show from the observations; see `policygen.tasks.feet`.
+        usual: usual ranges; if given, the view has rhythms, unobserved quantities and the first anomaly.
         relevance: what reward and ends depend on; if given, only some of many quantities are traced.
+        turn: number of the prompt, which selects those that would be left out.
     """
     t = episode.trajectory
-    arrays = _quantities(t, task, reader)
-    unobserved = dict(beside(t.observations[:-1])) if beside is not None else {}
-    unobserved = {name: values for name, values in unobserved.items() if name not in arrays and np.ptp(values) > 0}
+    arrays = quantities(t, reader)
+    seen = {name: v.astype(np.float64) for name, v in episode.unobserved} if usual is not None else {}
+    unobserved = {name: v[:-1] for name, v in seen.items() if name not in arrays and np.ptp(v[:-1]) > 0}
+    ends = {name: float(v[-1]) for name, v in seen.items()}
     columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
     columns.update((_shown(name, task), values.tolist()) for name, values in (arrays | unobserved).items())
     columns.update(_cells(t, reader))
@@ -98,25 +102,23 @@ def episode_view(
     columns["reward"] = t.rewards.tolist()
     limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
     changing = _names_to_show(arrays, task, best)
-    traced = [*unobserved, *(ranked(changing, best, relevance, relevance.turn) if relevance.variance else changing)]
+    traced = [*unobserved, *(ranked(changing, best, relevance, turn) if relevance.variance else changing)]
     relevant = [name for name in relevance.relevant if name in arrays]
-    reached = reached_its_goal(t, task.solved)
-    failed = t.terminated and not reached
     anomaly, reference, signals = None, "", ranges(arrays)
     if usual is not None:
         found, reference = rhythms(arrays | unobserved, limits)
         signals = tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
         described = {name: limits for name, limits in usual.items() if name not in relevance.further}
-        anomaly = first_anomaly(arrays, described) if failed else None
+        anomaly = first_anomaly(arrays, described) if episode.failed else None
     return EpisodeView(
         attempt=episode.attempt,
         episode_return=t.episode_return,
         length=t.length,
         ending="cut by the time limit"
         if not t.terminated
-        else f"terminated by the environment{', its goal reached' if reached else ''}",
-        failed=failed,
-        won=reached,
+        else f"terminated by the environment{', its goal reached' if episode.reached else ''}",
+        failed=episode.failed,
+        won=episode.reached,
         still=_still(arrays, task),
         columns=columns,
         traced=tuple(_shown(name, task) for name in traced),
@@ -129,7 +131,7 @@ def episode_view(
         anomaly=replace(anomaly, name=_shown(anomaly.name, task)) if anomaly is not None else None,
         terms=dict(t.terms),
         texts=task.text_names,
-        final=dict.fromkeys(columns) | _final(t, task, reader, beside) if t.terminated else {},
+        final=dict.fromkeys(columns) | _final(t, task, reader) | ends if t.terminated else {},
     )
 
 
@@ -138,25 +140,23 @@ def _shown(name: str, task: Task) -> str:
     return f"{name}_" if name in FIELDS and name not in {actuator.name for actuator in task.actuators} else name
 
 
-def with_losses(view: EpisodeView, t: Trajectory, mean_rewards: npt.NDArray[np.float64]) -> EpisodeView:
+def with_losses(view: EpisodeView, t: Trajectory, mean_rewards: Column) -> EpisodeView:
     """Return the view of episode `t` with its losses against the mean reward of each step, shape (longest,)."""
-    lost = mean_rewards[: t.length] - t.rewards
-    lost[np.abs(lost) < LEAST_LOSS * np.abs(t.rewards).max(initial=0.0)] = 0.0  # rounding
+    lost = losses(t, mean_rewards)
     return replace(view, lost=lost.tolist(), shortfall=shortfall(lost))
 
 
-def _final(t: Trajectory, task: Task, reader: Reader, beside: Heights | None) -> dict[str, Any]:
+def _final(t: Trajectory, task: Task, reader: Reader) -> dict[str, Any]:
     """Return the result of the last action: observations and, for a policy without memory, features and the cell."""
     rows = np.repeat(t.observations[-1:], 2, axis=0)
     last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
-    arrays = _quantities(last, task, reader)
+    arrays = quantities(last, reader)
     if reader.remembered:
         arrays = {name: values for name, values in arrays.items() if name in task.observation_names}
     columns: dict[str, Sequence[Any]] = {_shown(name, task): values.tolist() for name, values in arrays.items()}
     if not reader.remembered:
         columns.update(_cells(last, reader))
     columns.update(_texts(last, task))
-    columns.update((n, v.tolist()) for n, v in (beside(rows[:1]) if beside is not None else {}).items())
     actions = {actuator.name for actuator in task.actuators}
     return {name: column[0] for name, column in columns.items() if name not in actions}
 
@@ -171,23 +171,6 @@ def _cells(t: Trajectory, reader: Reader) -> dict[str, Sequence[Any]]:
     return {"cell": list(map(bins.__getitem__, which.tolist()))}
 
 
-def _quantities(t: Trajectory, task: Task, reader: Reader) -> dict[str, npt.NDArray[np.float64]]:
-    """Return all observations, features that `reader` computes, and continuous actions, each of shape (T,)."""
-    columns = reader.along(t.observations[:-1], t.actions)
-    # Remembered values are shown at their own step, and texts as texts.
-    slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
-    arrays = {
-        name: np.asarray(column, np.float64)
-        for name, column in zip(reader.names, columns, strict=True)
-        if len(column) == t.length and name not in slots  # else a feature nothing reads
-    }
-    if task.has_numbers:
-        for actuator, column in zip(task.actuators, t.actions.T, strict=True):
-            if not actuator.is_choice:
-                arrays[actuator.name] = column.astype(np.float64)
-    return arrays
-
-
 def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
     """Return the observed texts of each step, each text in one line between quotes."""
     first, shown = len(task.observations), {}
@@ -198,22 +181,7 @@ def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
     return shown
 
 
-def usual_of(trajectories: Sequence[Trajectory], task: Task, reader: Reader) -> dict[str, tuple[float, float]]:
-    """Return the usual range of every quantity, within the task's bounds."""
-    episodes = [
-        (_quantities(t, task, reader), t.terminated and not reached_its_goal(t, task.solved)) for t in trajectories
-    ]
-    usual = usual_ranges(episodes)
-    for actuator in task.actuators:
-        usual.pop(actuator.name, None)  # actions are a reaction to an anomaly, not a sign of it
-    for o in task.observations:
-        if o.name in usual:
-            low, high = usual[o.name]
-            usual[o.name] = (max(low, o.low), min(high, o.high))
-    return usual
-
-
-def _names_to_show(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, best: Policy | None) -> list[str]:
+def _names_to_show(arrays: Mapping[str, Column], task: Task, best: Policy | None) -> list[str]:
     """Return the names of observations and features that change, without copies: equal to an earlier one throughout."""
     left_out = {a.name for a in task.actuators}
     left_out |= {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
@@ -224,7 +192,7 @@ def _names_to_show(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task, be
     return list(first.values())
 
 
-def _still(arrays: Mapping[str, npt.NDArray[np.float64]], task: Task) -> dict[str, float]:
+def _still(arrays: Mapping[str, Column], task: Task) -> dict[str, float]:
     """Return the largest change of each observation that counts as none, by its range in the episode and its bounds."""
     return {
         _shown(o.name, task): max(

@@ -120,7 +120,7 @@ def _rows(best: Attempt, found: Violations, context: Context) -> list[View]:
     """Return the steps around the first violation in the worst episode."""
     if not found.violated or found.step is None:
         return []
-    played = [e.trajectory for e in context.buffer.of_attempt(best.number) if e.trajectory.seed == found.seed]
+    played = [e for e in context.buffer.of_attempt(best.number) if e.trajectory.seed == found.seed]
     steps = [found.step + k for k in AROUND_VIOLATION]
     return rows_at(best, played[0], steps, context.task) if played else []
 

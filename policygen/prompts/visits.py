@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.buffer import Episode, ReplayBuffer
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import Episode
 from policygen.policies.cells import action_words
 from policygen.policies.features import CellReader
-from policygen.prompts.account import reached_its_goal
 from policygen.tasks.task import Task
 
 MOST_ACTIONS = 1_000  # most different actions whose visits are counted
@@ -164,8 +164,7 @@ def _tally(
     summed = np.cumsum(rewards, dtype=np.float64)
     to_go = np.repeat(summed[last - 1], lengths) - summed + rewards
     steps_left = np.repeat(last, lengths) - np.arange(len(keys))
-    failed = [t.terminated and not reached_its_goal(t, reader.task.solved) for t in trajectories]
-    fallen = np.repeat(np.array(failed), lengths)
+    fallen = np.repeat(np.array([e.failed for e in episodes]), lengths)
     # Steps of one episode are not independent: an episode counts once for each cell and action.
     episode = np.repeat(np.arange(len(lengths)), lengths)
     first = np.unique(episode * size + keys, return_index=True)[1]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import arrived
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score
@@ -83,7 +84,7 @@ class Search:
             validated_mean=validation.mean if validation is not None else None,
             validated_episodes=validation.episodes if validation is not None else 0,
         )
-        self.buffer.add(assessment.attempt.number, assessment.trajectories)
+        self.buffer.add(arrived(assessment.attempt.number, assessment.trajectories, self.task))
         return self.add(replace(assessment.attempt, standing=standing))
 
     def add(self, attempt: Attempt) -> Attempt:

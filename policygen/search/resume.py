@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import arrived
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
@@ -172,7 +173,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
     if last_saved >= len(attempts) and config.keeps_every_episode:
         earlier, buffer = buffer, ReplayBuffer()
         for attempt in attempts:
-            buffer.add(attempt.number, [e.trajectory for e in earlier if e.attempt == attempt.number])
+            buffer.add(earlier.of_attempt(attempt.number))
         last_saved = len(attempts) - 1
     elif last_saved >= len(attempts):
         # The saved buffer holds episodes of an attempt that will be assessed again, and may have evicted others.
@@ -185,10 +186,10 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
                     actor, seeds = warm_up_actor(search.task, config), warm_up_seeds(config, 0, attempt.score.episodes)
                     one_by_one = config.max_steps is not None
                     for some in [(seed,) for seed in seeds] if one_by_one else [seeds]:
-                        buffer.add(0, players.play(actor, some))
+                        buffer.add(arrived(0, players.play(actor, some), search.task))
                 elif attempt.policy is not None and attempt.score is not None:
                     seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
-                    buffer.add(attempt.number, players.play(attempt.policy, seeds))
+                    buffer.add(arrived(attempt.number, players.play(attempt.policy, seeds), search.task))
         best, policy = search.best, search.incumbent
         if best is None or policy is None:
             return

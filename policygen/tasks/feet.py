@@ -19,7 +19,7 @@ from policygen.tasks.task import Task
 MOST_FEET = 6  # a robot with more ends of limbs has no feet
 UPWARDS = 0.9  # least vertical component of the axis of a slide joint that lifts a body
 
-Columns = Mapping[str, npt.NDArray[np.float64]]
+Columns = Mapping[str, npt.NDArray[np.float32]]
 Heights = Callable[[npt.NDArray[Any]], Columns]
 
 
@@ -52,14 +52,20 @@ def _heights_of(task: Task) -> Heights | None:
         return None
     taken = {name.lower() for name in (*task.quantity_names, *(a.name for a in task.actuators))}
     names = {body: slug(f"{model.body(body).name or f'body{body}'}_height") for body in feet}
+    geoms = np.concatenate([*feet.values()])
+    starts = np.cumsum([0, *map(len, feet.values())][:-1])
+    radius, half = map(np.array, zip(*(_extent(model, geom, mujoco) for geom in geoms), strict=True))
     data: Any = mujoco.MjData(model)
 
     def heights(observations: npt.NDArray[Any]) -> Columns:
-        found = np.zeros((len(observations), len(feet)))
-        for row, observation in zip(found, observations, strict=True):
-            data.qpos[skipped:] = observation[:count]
+        centres, axes = np.zeros((len(observations), len(geoms))), np.zeros((len(observations), len(geoms), 3))
+        qpos, xpos, xmat = data.qpos, data.geom_xpos, data.geom_xmat
+        for i, row in enumerate(observations[:, :count].astype(np.float64)):
+            qpos[skipped:] = row
             mujoco.mj_kinematics(model, data)
-            row[:] = [min(_lowest(model, data, geom, mujoco) for geom in geoms) for geoms in feet.values()]
+            centres[i], axes[i] = xpos[geoms, 2], xmat[geoms, 6:]
+        lowest = centres - radius - np.einsum("tgk,gk->tg", np.abs(axes), half)
+        found = np.minimum.reduceat(lowest, starts, axis=1).astype(np.float32)
         return {name: found[:, i] for i, name in enumerate(names.values()) if name.lower() not in taken}
 
     return heights
@@ -85,15 +91,17 @@ def _feet(model: Any, mujoco: Any) -> dict[int, list[int]]:
     return feet
 
 
-def _lowest(model: Any, data: Any, geom: int, mujoco: Any) -> float:
-    """Return the height of the lowest point of a geom in m; for rare shapes, that of a sphere around it."""
-    height, size = float(data.geom_xpos[geom][2]), model.geom_size[geom]
-    vertical = np.abs(data.geom_xmat[geom][6:])  # of the geom's own axes
+def _extent(model: Any, geom: int, mujoco: Any) -> tuple[float, npt.NDArray[np.float64]]:
+    """Return a geom's radius and half lengths along its own axes, in m; for rare shapes, those of a sphere around it.
+
+    Its lowest point lies below its centre by the radius plus the vertical components of the half lengths.
+    """
+    size = np.array(model.geom_size[geom], np.float64)
     match word_of(mujoco.mjtGeom, model.geom_type[geom]):
         case "sphere":
-            return height - float(size[0])
+            return float(size[0]), np.zeros(3)
         case "capsule":
-            return height - float(size[0] + vertical[2] * size[1])
+            return float(size[0]), np.array([0.0, 0.0, size[1]])
         case "box":
-            return height - float(vertical @ size)
-    return height - float(model.geom_rbound[geom])
+            return 0.0, size
+    return float(model.geom_rbound[geom]), np.zeros(3)

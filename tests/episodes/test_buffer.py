@@ -9,21 +9,22 @@ import pytest
 from played import assert_same
 
 from policygen.episodes.buffer import EPISODE_OVERHEAD, KEPT_EXTREMES, ReplayBuffer
+from policygen.episodes.evidence import Episode, arrived
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError
 from policygen.tasks.load import load_task
 
 
-def episode(value: float, length: int = 3, seed: int = 0) -> Trajectory:
+def episode(value: float, length: int = 3, seed: int = 0, attempt: int = 0) -> Episode:
     seen, paid = np.full((length + 1, 2), value, np.float32), np.full(length, value / length, np.float32)
-    return Trajectory(seen, np.zeros(length, np.int16), paid, value, seed, True, False)
+    return Episode(attempt, Trajectory(seen, np.zeros(length, np.int16), paid, value, seed, True, False))
 
 
 def filled(returns: list[float], capacity: int = 1_000_000, length: int = 3) -> ReplayBuffer:
     buffer = ReplayBuffer(capacity)
     for attempt, value in enumerate(returns):
-        buffer.add(attempt, [episode(value, length, seed=attempt)])
+        buffer.add([episode(value, length, attempt, attempt)])
     return buffer
 
 
@@ -42,8 +43,8 @@ def test_the_best_are_ordered_and_of_equals_the_later_comes_first():
 
 def test_episodes_are_found_by_the_attempt_that_played_them():
     buffer = ReplayBuffer()
-    buffer.add(0, [episode(1, seed=1), episode(2, seed=2)])
-    buffer.add(4, [episode(3, seed=3)])
+    buffer.add([episode(1, seed=1), episode(2, seed=2)])
+    buffer.add([episode(3, seed=3, attempt=4)])
     assert seeds(buffer.of_attempt(0)) == [1, 2]
     assert seeds(buffer.of_attempt(4)) == [3]
     assert buffer.of_attempt(2) == []
@@ -60,7 +61,7 @@ def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
     episodes = [(int(value), int(rng.integers(1, 8))) for value in drawn]
     buffer = ReplayBuffer(capacity)
     for i, (value, length) in enumerate(episodes):
-        buffer.add(i, [episode(value, length, seed=i)])
+        buffer.add([episode(value, length, i, i)])
         assert buffer.transitions == sum(e.trajectory.length for e in buffer)
         assert len(buffer.returns) == len(buffer)
         # Only what is spared may exceed the bound: the extremes and the latest.
@@ -91,7 +92,7 @@ def test_a_full_buffer_takes_so_many_bytes_a_step_however_short_its_episodes_are
     try:
         buffer = ReplayBuffer(capacity)
         for attempt in range(20):
-            buffer.add(attempt, [episode(1.0, length, seed=i) for i in range(1_000 // length)])
+            buffer.add([episode(1.0, length, i, attempt) for i in range(1_000 // length)])
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -99,20 +100,24 @@ def test_a_full_buffer_takes_so_many_bytes_a_step_however_short_its_episodes_are
     assert used < 40 * capacity
 
 
-@pytest.mark.parametrize("name", ["frozenlake", "pendulum"])
+@pytest.mark.parametrize("name", ["frozenlake", "pendulum", "hopper"])
 def test_a_saved_buffer_is_loaded_equal(tmp_path, name):
     task = load_task(name)
     buffer = ReplayBuffer()
     with Simulator(task) as simulator:
-        buffer.add(0, simulator.play(RandomActor(task, 0), range(5)))
-        buffer.add(3, simulator.play(RandomActor(task, 1), range(7, 9)))
+        buffer.add(arrived(0, simulator.play(RandomActor(task, 0), range(5)), task))
+        buffer.add(arrived(3, simulator.play(RandomActor(task, 1), range(7, 9)), task))
     buffer.save(tmp_path / "buffer.npz")
     loaded = ReplayBuffer.load(tmp_path / "buffer.npz")
     assert (len(loaded), loaded.transitions) == (len(buffer), buffer.transitions)
     assert seeds(loaded.best(3)) == seeds(buffer.best(3))
     assert seeds(loaded.of_attempt(3)) == [7, 8]
     for mine, theirs in zip(buffer, loaded, strict=True):
-        assert mine.attempt == theirs.attempt
+        assert (mine.attempt, mine.reached) == (theirs.attempt, theirs.reached)
+        assert len(theirs.unobserved) == (name == "hopper")
+        for (named, values), (same, read) in zip(mine.unobserved, theirs.unobserved, strict=True):
+            assert named == same
+            assert np.array_equal(values, read)
         assert_same(mine.trajectory, theirs.trajectory)
         arrays = theirs.trajectory.observations, theirs.trajectory.actions, theirs.trajectory.rewards
         assert all(array.base is None for array in arrays), "a view would keep evicted episodes in memory"
@@ -152,6 +157,7 @@ DAMAGED = {
     "attempts that are no whole numbers": lambda folder: with_arrays(folder, attempts=np.full(3, np.nan)),
     "ends that are numbers": lambda folder: with_arrays(folder, terminated=np.ones(3, np.int64)),
     "flat observations": lambda folder: with_arrays(folder, observations=np.zeros(12, np.float32)),
+    "heights of other steps": lambda folder: with_arrays(folder, unobserved=np.zeros((5, 0), np.float32)),
     "another mark": lambda folder: with_arrays(folder, format=np.array("something/1")),
     "no mark": lambda folder: with_arrays(folder, format=None),
     "a mark of numbers": lambda folder: with_arrays(folder, format=np.zeros(3)),
@@ -178,7 +184,7 @@ def test_what_follows_from_an_attempts_episodes_is_made_once_until_episodes_are_
 
     assert [buffer.cached("key", make) for _ in range(3)] == [2, 2, 2]
     assert buffer.cached("another", make) == 2
-    buffer.add(9, [episode(3.0), episode(4.0)])  # more than fits
+    buffer.add([episode(3.0), episode(4.0)])  # more than fits
     assert buffer.cached("key", make) == len(buffer)
     assert len(made) == 3
 

@@ -11,10 +11,10 @@ import pytest
 from searched import searched
 from support import Written, fenced
 
-from policygen.prompts.account import shortfall
+from policygen.episodes.evidence import shortfall
+from policygen.episodes.signals import rhythms
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import template_variables
-from policygen.prompts.signals import rhythms
 from policygen.prompts.traces import EpisodeView
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -10,6 +10,7 @@ from support import ALWAYS_LEFT, LEANING
 
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import arrived
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.prompts.refused import refused_view
@@ -28,7 +29,7 @@ def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, en
             observations = np.linspace(0, 1, 4 * (n + 1), dtype=np.float32).reshape(n + 1, 4)
             actions, paid = np.zeros(n, np.int16), rewards.astype(np.float32)
             trajectories.append(Trajectory(observations, actions, paid, float(rewards.sum()), seed, over, not over))
-        buffer.add(number, trajectories)
+        buffer.add(arrived(number, trajectories, task))
         policy = saved(parse(reply, task, "table").policy)
         attempts.append(Attempt(number, policy, None, Played.of(trajectories)))
     view = refused_view(attempts[1], attempts[0], buffer, task)

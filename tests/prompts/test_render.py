@@ -14,6 +14,7 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import arrived
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
@@ -308,13 +309,12 @@ def test_worst_episodes_hold_a_won_one_only_if_all_were_won() -> None:
     best = context.best
 
     def shown(*returns: float) -> tuple[list[float], str]:
-        buffer = ReplayBuffer()
+        buffer, task = ReplayBuffer(), replace(context.task, solved=None, optimum=None)
         for seed, value in enumerate(returns):
             rewards = np.zeros(4 + seed, np.float32)
             rewards[-1] = value
             rows, actions = np.zeros((len(rewards) + 1, 1), np.float32), np.zeros(len(rewards), np.int16)
-            buffer.add(best.number, [Trajectory(rows, actions, rewards, value, seed, True, False)])
-        task = replace(context.task, solved=None, optimum=None)
+            buffer.add(arrived(best.number, [Trajectory(rows, actions, rewards, value, seed, True, False)], task))
         some = dataclasses.replace(context, buffer=buffer, task=task)
         worst = [view.episode_return for view in template_variables(some, config)["worst_episodes"]]
         return worst, texts(render_prompt(some, config))[1]

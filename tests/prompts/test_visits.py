@@ -13,6 +13,7 @@ from support import PAIR
 
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import Episode, arrived
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import cell_reader
 from policygen.prompts.render import template_variables
@@ -77,7 +78,7 @@ def test_noise_is_not_told() -> None:
         rewards = rng.normal(size=1).astype(np.float32)
         actions = rng.integers(0, 2, 1).astype(np.int16)
         observations = np.zeros((2, 4), np.float32)
-        buffer.add(1, [Trajectory(observations, actions, rewards, float(rewards[0]), seed, True, False)])
+        buffer.add([Episode(1, Trajectory(observations, actions, rewards, float(rewards[0]), seed, True, False))])
     reader = cell_reader(task, task.grid)
     assert visit_views(reader, *count_visits(buffer, reader), 16) == []
 
@@ -98,10 +99,9 @@ def test_visits_are_the_same_counted_at_once_or_prompt_by_prompt(name: str) -> N
             actions = chosen.astype(np.float32 if task.action_space == "box" else np.int16)
             rewards = np.ones(length, np.float32)
             played.append(Trajectory(observations, actions, rewards, float(length), seed, bool(seed), not seed))
-        buffer.add(attempt, played)
+        buffer.add(arrived(attempt, played, task))
         fresh = ReplayBuffer()
-        for episode in buffer:
-            fresh.add(episode.attempt, [episode.trajectory])
+        fresh.add(buffer)
         mine, theirs = count_visits(buffer, reader), count_visits(fresh, reader)
         assert np.array_equal(mine[0], theirs[0])
         assert np.allclose(mine[1], theirs[1])

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import arrived
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
 from policygen.episodes.simulator import Simulator
@@ -268,7 +269,7 @@ def drive(driver: Driver, episodes: int) -> dict[str, Any]:
         driver.ended.sort(key=lambda trajectory: seeds.index(trajectory.seed))
         if driver.ended:
             buffer = ReplayBuffer()
-            buffer.add(1, driver.ended)
+            buffer.add(arrived(1, driver.ended, task))
             buffer.save(session.folder / "episodes.npz")
         if (table := table_of(driver)) is not None:
             table.save(session.folder / BEST)

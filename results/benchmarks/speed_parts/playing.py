@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
+from policygen.episodes.evidence import Episode
 from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
@@ -243,7 +244,7 @@ def buffer(repeats: int, quick: bool) -> Iterator[Row | Missing]:
         )
 
     buffer = ReplayBuffer(capacity=10**9)
-    buffer.add(1, [trajectory(i) for i in range(count)])
+    buffer.add(Episode(1, trajectory(i)) for i in range(count))
     one = next(iter(buffer)).trajectory
     size = (one.observations.nbytes + one.actions.nbytes + one.rewards.nbytes) / steps
     yield absolute("replay buffer, a CartPole transition", [size], 32, "32 bytes", unit="bytes")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from policygen.episodes.evidence import arrived
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
@@ -71,7 +72,7 @@ def long_prompt_characters() -> int:
             actions[changed] = 1 - actions[changed]
             policy = best if number == 15 else TablePolicy.from_actions(task, actions)
             trajectories = simulator.play(policy, seeds)
-            search.buffer.add(number, trajectories)
+            search.buffer.add(arrived(number, trajectories, task))
             short = Played.of(trajectories)
             score = sampled_score(trajectories, simulator.engine)
             search.add(Attempt(number, saved(policy), score, short, accepted=number in (1, 15)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policygen.prompts.signals import first_anomaly, rhythms, turning_points, usual_ranges
+from policygen.episodes.signals import first_anomaly, rhythms, turning_points, usual_ranges
 
 STEPS = np.arange(1000.0)
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from searched import searched
 
+from policygen.episodes.evidence import (
+    Episode,
+    Shortfall,
+    account,
+    losses,
+    mean_rewards,
+    reached_its_goal,
+    shortfall,
+)
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
-from policygen.prompts.account import Shortfall, account, mean_rewards, reached_its_goal, shortfall
-from policygen.prompts.render import template_variables
-from policygen.prompts.traces import with_losses
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -31,37 +36,39 @@ def episode(rewards: list[float], terminated: bool, terms: tuple[tuple[str, floa
     )
 
 
+def kept(*trajectories: Trajectory) -> list[Episode]:
+    return [Episode(1, t, reached_its_goal(t, None)) for t in trajectories]
+
+
 def test_a_shortfall_is_the_steps_that_lost_most_against_the_mean_of_the_episodes():
     usual, slow, short = (
         episode([1.0] * 6, False),
         episode([1.0, 0.5, 1.0, -2.0, 1.0, 1.0], False),
         episode([4.0], True),
     )
-    mean = mean_rewards([usual, slow, short])
+    mean = mean_rewards(kept(usual, slow, short))
     assert mean.tolist() == [2.0, 0.75, 1.0, -0.5, 1.0, 1.0]
     assert shortfall(mean - slow.rewards) == Shortfall(0, 3, 2.75)
     assert shortfall(np.ones(5)) == Shortfall(0, 4, 5.0, throughout=True)
     equal = [episode([0.1] * 50, False)] * 3
-    context, config = searched("cartpole", "linear", iterations=1)
-    view = template_variables(context, config)["best_episodes"][0]
-    assert with_losses(view, equal[0], mean_rewards(equal)).shortfall is None  # rounding is no loss
+    assert shortfall(losses(equal[0], mean_rewards(kept(*equal)))) is None  # rounding is no loss
     assert shortfall(mean[1:] - usual.rewards[1:]) is None
 
 
 def test_the_account_says_what_early_ends_cost_and_when_points_come():
     whole = episode([2.0] * 50 + [1.0] * 50, False, (("forward", 100.0), ("ctrl", -10.0)))
     half = episode([1.5] * 50, True, (("forward", 60.0), ("ctrl", -20.0)))
-    found = account([whole, half], 100)
+    found = account(kept(whole, half), 100)
     assert dict(found["terms"]) == {"forward": 80, "ctrl": -15}
     assert (found["failed"], found["failed_steps"], found["reached"]) == (1, (50, 50), 0)
     assert found["weakest"] == int(np.argmin(found["parts"]))
-    steady = account([episode([1.0] * 100, False)], 100)
+    steady = account(kept(episode([1.0] * 100, False)), 100)
     assert steady["weakest"] is None
     assert found["lost"] == pytest.approx(50 * 1.5 / 2)
     assert found["parts"][0] == pytest.approx(1.75)
     assert found["parts"][4] == pytest.approx(1.25)
     assert account([], 100) is None
-    falling = account([episode([-1.0] * 10, True)], 100)
+    falling = account(kept(episode([-1.0] * 10, True)), 100)
     assert falling["lost"] == 0  # ending early spares costs
 
 
@@ -78,7 +85,7 @@ def test_an_episode_may_end_early_for_its_success():
     assert not reached_its_goal(episode([1.0, 1.1, 1.2, 1.3], True), 3800)  # a hopper that falls forward
     assert not reached_its_goal(episode([0.1, -0.1, 0.2, -100.0], True), 300)  # a walker that falls
     assert not reached_its_goal(episode([-1.0] * 80 + [0.0], False), None)
-    found = account([episode([-1.0] * 80 + [0.0], True), episode([-1.0] * 100, False)], 100)
+    found = account(kept(episode([-1.0] * 80 + [0.0], True), episode([-1.0] * 100, False)), 100)
     assert (found["reached"], found["reached_steps"], found["failed"]) == (1, (81, 81), 0)
 
 
@@ -117,6 +124,3 @@ def test_terms_that_stop_being_numbers_are_left_out_of_the_sum():
             assert dict(simulator.play(RandomActor(task, 0), [1])[0].terms) == {"a": 2.0, "b": 8.0}
     finally:
         gym.registry.pop("Fickle-v0")
-
-
-# --- in a prompt -----------------------------------------------------------------------------------------------------

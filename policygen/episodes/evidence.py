@@ -1,0 +1,379 @@
+"""Evidence of a search: what its episodes show of a policy, computed when they arrive, and read by prompts.
+
+`arrived` adds to an episode how it ended, and what only its simulator can compute. The other functions compare
+episodes. They are pure: none plays an episode, makes an environment, or scores a policy.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.signals import Column, usual_ranges
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.features import Reader
+from policygen.quantities.program import slot_of
+from policygen.tasks.feet import foot_heights
+from policygen.tasks.task import Task
+from policygen.tasks.vocabulary import DERIVED
+
+OUTSTANDING = 5.0  # a last reward above this many times the highest other reward marks a success
+WEAK = 0.1  # see `account`
+THROUGHOUT = 0.8  # share of an episode's steps that counts as nearly all of them
+PARTS = 5  # equal parts of an episode, to show the reward over time
+LEAST_LOSS = 1e-6  # losses below this share of the largest reward are rounding
+STANDARD_ERRORS = 2.0  # a loss is evidence if it exceeds this many standard errors
+RELEVANT = 0.5  # an observation counts as relevant to reward or ends from this relevance on
+LEAST_EXPLAINED = 0.02  # share of a variance below which an observation explains nothing
+MOST_STEPS = 20_000  # more are thinned out before correlations with the reward are computed
+_ABOUT_REWARD = re.compile(
+    r"\b(rewards?|pays?|costs?|scores?|terminat\w*|ends?|ended|healthy|unhealthy|falls?|penal\w*)\b", re.IGNORECASE
+)
+_LONGEST_HEADING = 40
+_COMMON = frozenset(
+    ["each", "from", "joint", "more", "over", "positive", "negative", "step", "than", "that", "this", "time", "with"]
+)
+
+
+# --- one episode -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episode:
+    """An episode of the replay buffer, with the evidence taken when it arrived.
+
+    Attributes:
+        attempt: number of the attempt that played it (0: random actions).
+        reached: whether the environment ended it for a success, see `reached_its_goal`.
+        unobserved: names and values of quantities that no policy can read, such as heights of feet: float32, shape
+            (T + 1,).
+    """
+
+    attempt: int
+    trajectory: Trajectory
+    reached: bool = False
+    unobserved: tuple[tuple[str, npt.NDArray[np.float32]], ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the environment ended it without success."""
+        return self.trajectory.terminated and not self.reached
+
+
+def arrived(attempt: int, trajectories: Iterable[Trajectory], task: Task) -> list[Episode]:
+    """Return the episodes of an attempt with their evidence. The first call for a task may make its environment."""
+    heights = foot_heights(task)
+
+    def episode(t: Trajectory) -> Episode:
+        unobserved = tuple(heights(t.observations).items()) if heights is not None else ()
+        return Episode(attempt, t, reached_its_goal(t, task.solved), unobserved)
+
+    return [episode(t) for t in trajectories]
+
+
+def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
+    """Whether the environment ended an episode for its success rather than for a failure.
+
+    An end is a success in three cases: steps cost on average, and the last step costs no more than the cheapest other;
+    the last reward is far above all others (`OUTSTANDING`); or the return counts as solved. The last case is left out
+    if every step pays, because an earlier end then loses reward.
+    """
+    if not t.terminated:
+        return False
+    last, others = float(t.rewards[-1]), t.rewards[:-1]
+    if solved is not None and t.episode_return >= solved and not float(t.rewards.min()) > 0:
+        return True
+    if not len(others):
+        return last > 0
+    highest, mean = float(others.max()), float(others.mean())
+    return (mean < 0 and last >= highest) or (last > highest and (mean <= 0 or last > OUTSTANDING * highest))
+
+
+def quantities(t: Trajectory, reader: Reader) -> dict[str, Column]:
+    """Return all observations, features that `reader` computes, and continuous actions, by name, each of shape (T,)."""
+    task, columns = reader.task, reader.along(t.observations[:-1], t.actions)
+    # Remembered values are shown at their own step, and texts as texts.
+    slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
+    arrays = {
+        name: np.asarray(column, np.float64)
+        for name, column in zip(reader.names, columns, strict=True)
+        if len(column) == t.length and name not in slots  # else a feature nothing reads
+    }
+    if task.has_numbers:
+        for actuator, column in zip(task.actuators, t.actions.T, strict=True):
+            if not actuator.is_choice:
+                arrays[actuator.name] = column.astype(np.float64)
+    return arrays
+
+
+# --- losses against others of the same policy, and against another ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The steps `first` to `last` in which an episode lost most: it earned `total` less than the mean of several.
+
+    `throughout` says that these are nearly all of its steps.
+    """
+
+    first: int
+    last: int
+    total: float
+    throughout: bool = False
+
+
+def shortfall(lost: Column) -> Shortfall | None:
+    """Return the consecutive steps whose losses have the highest sum; None if no step loses anything.
+
+    Args:
+        lost: reward that each step of an episode earned less than the mean, shape (steps,).
+    """
+    summed = np.concatenate([[0.0], np.cumsum(lost)])
+    gained = summed - np.minimum.accumulate(summed)  # the highest sum of steps that end here (Kadane 1984)
+    end = int(gained.argmax())
+    if not gained[end] > 0:
+        return None
+    first = int(summed[: end + 1].argmin())
+    return Shortfall(first, end - 1, float(gained[end]), end - first > THROUGHOUT * len(lost))
+
+
+def mean_rewards(episodes: Sequence[Episode]) -> Column:
+    """Return the mean reward of each step, over the episodes that last so long: shape (longest episode,)."""
+    sums = np.zeros(max((e.trajectory.length for e in episodes), default=0))
+    counts = np.zeros(len(sums))
+    for e in episodes:
+        sums[: e.trajectory.length] += e.trajectory.rewards
+        counts[: e.trajectory.length] += 1
+    return np.asarray(sums / np.maximum(counts, 1), np.float64)
+
+
+def losses(t: Trajectory, mean: Column) -> Column:
+    """Return the reward of each step below the mean of several episodes, `mean_rewards`: shape (T,)."""
+    lost = mean[: t.length] - t.rewards
+    lost[np.abs(lost) < LEAST_LOSS * np.abs(t.rewards).max(initial=0.0)] = 0.0  # rounding
+    return lost
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The steps `first` to `last` in which a policy lost most reward against another.
+
+    Attributes:
+        mean: loss per episode in these steps.
+        episodes: number of its episodes; `paired` says that each is compared with one of the same seed.
+        worst: the episode with the largest loss, and `step` one of its steps that shows it.
+    """
+
+    first: int
+    last: int
+    mean: float
+    episodes: int
+    paired: bool
+    worst: Episode
+    step: int
+
+
+def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> Loss | None:
+    """Return where a policy lost most reward against another; None if no loss is significant.
+
+    The steps are a fifth of the longest episode's steps.
+    """
+    seeds = {e.trajectory.seed: e for e in best}
+    own = [e for e in mine if e.trajectory.seed in seeds]
+    if paired := len(own) >= 2:
+        mine, best = own, [seeds[e.trajectory.seed] for e in own]
+    if len(mine) < 2 or len(best) < 2:
+        return None
+    longest = max(e.trajectory.length for e in (*mine, *best))
+    bounds = np.unique(np.arange(PARTS + 1) * longest // PARTS)
+    own_rewards, best_rewards = (_in_parts(episodes, bounds) for episodes in (mine, best))
+    gained, error = _difference(own_rewards, best_rewards, paired=paired)
+    sure = gained + STANDARD_ERRORS * error < 0
+    if not sure.any():
+        return None
+    part = int(np.argmin(np.where(sure, gained, math.inf)))
+    first, last = int(bounds[part]), int(bounds[part + 1]) - 1
+    in_part = (own_rewards - best_rewards if paired else own_rewards)[:, part]
+    worst = mine[int(np.argmin(in_part))]
+    return Loss(first, last, -float(gained[part]), len(mine), paired, worst, _telling_step(worst, first, last))
+
+
+def _telling_step(episode: Episode, first: int, last: int) -> int:
+    """Return the last step of an episode that failed by step `last`, else the one of least reward."""
+    t, end = episode.trajectory, episode.trajectory.length - 1
+    if episode.failed and end <= last:
+        return end
+    return min(end, first) if first >= end else first + int(np.argmin(t.rewards[first : last + 1]))
+
+
+def _in_parts(episodes: Sequence[Episode], bounds: npt.NDArray[np.int64]) -> Column:
+    """Return the sum of rewards in each part of each episode, 0 after its end: shape (episodes, parts)."""
+    summed = np.zeros((len(episodes), int(bounds[-1]) + 1))
+    for row, e in zip(summed, episodes, strict=True):
+        row[1 : e.trajectory.length + 1] = e.trajectory.rewards
+    return np.diff(np.cumsum(summed, axis=1)[:, bounds])
+
+
+def _difference(mine: Column, theirs: Column, *, paired: bool) -> tuple[Column, Column]:
+    """Return the mean difference of each column, and its standard error."""
+    if paired:
+        differences = mine - theirs
+        return differences.mean(axis=0), differences.std(axis=0, ddof=1) / math.sqrt(len(differences))
+    error = np.sqrt(mine.var(axis=0, ddof=1) / len(mine) + theirs.var(axis=0, ddof=1) / len(theirs))
+    return mine.mean(axis=0) - theirs.mean(axis=0), error
+
+
+# --- what a policy earns ----------------------------------------------------------------------------------------------
+
+
+def _mean_by_part(t: Trajectory) -> Column:
+    starts = np.arange(PARTS) * t.length // PARTS
+    return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
+
+
+def account(episodes: Sequence[Episode], max_steps: int) -> dict[str, Any] | None:
+    """Return the sources of a policy's return over its own episodes, as plain data; None without any."""
+    if not episodes:
+        return None
+    trajectories = [e.trajectory for e in episodes]
+    sums = [dict(t.terms) for t in trajectories]
+    names = dict.fromkeys(name for terms in sums for name in terms)
+    parts = np.mean([_mean_by_part(t) for t in trajectories if t.length >= PARTS] or np.zeros((1, 0)), axis=0)
+    reached = [e.trajectory.length for e in episodes if e.reached and e.trajectory.length < max_steps]
+    failed = [e.trajectory.length for e in episodes if e.failed and e.trajectory.length < max_steps]
+    per_step = sum(t.episode_return for t in trajectories) / max(1, sum(t.length for t in trajectories))
+    return {
+        "episodes": len(trajectories),
+        # mean sum of each of the reward's terms, where the environment names them
+        "terms": [(name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names],
+        "parts": parts.tolist(),  # mean reward of a step in each fifth of an episode, by the episode's own length
+        # numbers of episodes that the environment ended early for a success and for a failure, and their shortest and
+        # longest lengths
+        "reached": len(reached),
+        "reached_steps": (min(reached, default=0), max(reached, default=0)),
+        "failed": len(failed),
+        "failed_steps": (min(failed, default=0), max(failed, default=0)),
+        # mean return that an episode loses by ending early, if each missing step earned the mean reward
+        "lost": sum(max_steps - length for length in failed) * max(0.0, per_step) / len(trajectories),
+        # the part that pays least, if parts differ by more than `WEAK` of the largest in size
+        "weakest": int(parts.argmin()) if len(parts) and np.ptp(parts) > WEAK * np.abs(parts).max() else None,
+    }
+
+
+# --- usual ranges, and what reward and ends depend on -----------------------------------------------------------------
+
+
+def usual_of(episodes: Sequence[Episode], reader: Reader) -> dict[str, tuple[float, float]]:
+    """Return the usual range of every quantity in these episodes, within the task's bounds."""
+    usual = usual_ranges([(quantities(e.trajectory, reader), e.failed) for e in episodes])
+    for actuator in reader.task.actuators:
+        usual.pop(actuator.name, None)  # actions are a reaction to an anomaly, not a sign of it
+    for o in reader.task.observations:
+        if o.name in usual:
+            low, high = usual[o.name]
+            usual[o.name] = (max(low, o.low), min(high, o.high))
+    return usual
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """The shares of reward and ends that each observation explains, and its variance, by name."""
+
+    # A parabola over the observation after a step explains a share of the variance of the reward; a second one explains
+    # a share of the variance of early ends. Each share is divided by the largest of all observations. The relevance is
+    # the larger of the two, plus 1 if the documentation names the observation where it describes reward or ends. It is
+    # 0 for observations in `further`.
+    relevance: Mapping[str, float]
+    variance: Mapping[str, float]  # over all steps
+    # observations that follow from positions and velocities, such as the forces on each body, and are shown after them
+    further: frozenset[str] = frozenset()
+
+    @property
+    def relevant(self) -> list[str]:
+        """The observations that reward or ends depend on, the most relevant first."""
+        found = [name for name, value in self.relevance.items() if value >= RELEVANT]
+        return sorted(found, key=lambda name: -self.relevance[name])
+
+
+NOTHING_RELEVANT = Relevance({}, {})
+
+
+def relevance_of(episodes: Sequence[Episode], task: Task) -> Relevance:
+    """Return the relevance of each observation in these episodes.
+
+    The reward of the last step before an early end counts only towards the end. The part of the reward that numeric
+    actions explain by themselves is subtracted first: random actions cost a lot, which would hide the rest.
+    """
+    names, trajectories = task.observation_names, [e.trajectory for e in episodes]
+    if not trajectories or not names:
+        return NOTHING_RELEVANT
+    after = np.concatenate([t.observations[1:, : len(names)] for t in trajectories]).astype(np.float64)
+    rewards = np.concatenate([t.rewards for t in trajectories]).astype(np.float64)
+    actions = np.concatenate([t.actions.reshape(t.length, -1) for t in trajectories]).astype(np.float64)
+    ended = np.zeros(len(rewards))
+    last = np.cumsum([t.length for t in trajectories]) - 1
+    ended[last] = [e.failed for e in episodes]
+    thinned = slice(None, None, 1 + len(rewards) // MOST_STEPS)
+    inside = (ended == 0).nonzero()[0][thinned]
+    documented = np.array([float(name in _documented(task)) for name in names])
+    with np.errstate(all="ignore"):
+        after = np.nan_to_num(after, posinf=0.0, neginf=0.0)
+        rest = rewards[inside]
+        if task.action_space == "box":
+            powers = np.column_stack([np.ones(len(inside)), actions[inside], actions[inside] ** 2])
+            rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
+        shares = [_explained(after[inside], rest), _explained(after, ended)]
+        relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
+        further = frozenset(o.name for o in task.observations if DERIVED.match(o.about))
+        found = np.where([name in further for name in names], 0.0, documented + np.maximum(*relative))
+        varying = after.var(axis=0)
+    relevance, variance = (dict(zip(names, values.tolist(), strict=True)) for values in (found, varying))
+    return Relevance(relevance, variance, further)
+
+
+def _explained(columns: Column, values: Column) -> Column:
+    """Return the share of the variance of `values`, shape (n,), that a parabola over each column explains."""
+    if len(values) < 3:
+        return np.zeros(columns.shape[1])
+    line = _standard(columns)
+    bend = line**2 - (line**3).mean(axis=0) * line  # uncorrelated with the line
+    target = _standard(values[:, None])
+    return np.asarray(((line * target).mean(axis=0)) ** 2 + ((_standard(bend) * target).mean(axis=0)) ** 2)
+
+
+def _standard(columns: Column) -> Column:
+    """Return columns minus their mean, divided by their standard deviation; zeros for a constant one."""
+    spread = columns.std(axis=0)
+    return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf))
+
+
+def _documented(task: Task) -> set[str]:
+    """Return the observations that the task's text names where it speaks of reward or ends.
+
+    An observation is named by its name or by a word of its description that few others have.
+    """
+    words_read = set[str]()
+    in_section = False
+    for part in re.split(r"(?<=[.:])\s+|\n\s*\n", f"{task.about}\n\nreward: {task.reward} ends: {task.ends}"):
+        relevant = _ABOUT_REWARD.search(part) is not None
+        if part.endswith(":") and len(part) <= _LONGEST_HEADING:
+            in_section = relevant
+        if in_section or relevant:
+            words_read |= {*re.findall(r"\w+", part), *_words(part)}
+    words = {o.name: _words(f"{o.name} {o.about}") for o in task.observations}
+    count = Counter(word for own in words.values() for word in own)
+    few = max(3, len(words) // 3)
+    return {name for name, own in words.items() if name in words_read or any(count[w] <= few for w in own & words_read)}
+
+
+def _words(text: str) -> set[str]:
+    """Return the longer words of a text in lower case, without the `s` of a plural."""
+    found = re.findall(r"[a-z]{4,}", text.replace("_", " ").lower())
+    return {word.removesuffix("s") for word in found} - _COMMON
