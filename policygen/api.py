@@ -29,7 +29,7 @@ from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, step_timeout_of
-from policygen.runs.facts import RESULT, Fact, record_of, run_facts
+from policygen.runs.facts import Fact, lines_of, record_of, run_facts
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import origin_of, policy_text, read_policy
 from policygen.runs.records import Summary
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from policygen.extensions.film import Which
 
 _MOST_LINES = 20  # of a policy that is printed with its result
-_SHOWN_COSTS = ("attempts", "requests", "USD", "episodes")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,7 +73,7 @@ class RunResult:
         summary = self.summary
         kind, llm = KIND_WORDS[summary.policy_kind], summary.llm
         lines = [f"{summary.task} ({summary.gym_id}), policy: {kind}, proposals from {llm}"]
-        lines += [f"{one.name}: {one}" for one in self.figures if one.section == RESULT or one.name in _SHOWN_COSTS]
+        lines += lines_of(self.figures, "attempts", "requests", "USD", "episodes")
         if self.policy is None:
             problems = (str(problem) for one in reversed(self.attempts) for problem in one.problems)
             lines.append(f"no result: {next(problems, NOTHING_FOUND)}")

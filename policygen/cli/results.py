@@ -45,7 +45,7 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
 def _show_run(run: Path, number: int | None) -> None:
     """Print the plant and the values that were not finite of an attempt (default: the best), and the run's facts."""
     from policygen.progress import tuning_warning
-    from policygen.runs.facts import RESULT, note_facts, read_record, run_facts
+    from policygen.runs.facts import lines_of, note_facts, read_record, run_facts
 
     try:
         record = read_record(run)
@@ -55,11 +55,9 @@ def _show_run(run: Path, number: int | None) -> None:
         if best is not None and best.tuned.fitted_plant is not None:
             say(f"\n{best.tuned.fitted_plant.to_text()}")
         say("")
-        told = run_facts(record)
-        told = told if number is None or best is None else [*note_facts(best, RESULT), *told[-1:]]
-        for one in told:
-            if one.section == RESULT or one.name == "environment steps":
-                say(f"# {one.name}: {one}")
+        figures = run_facts(record) if number is None or best is None else note_facts(best)
+        for words in lines_of(figures, "environment steps"):
+            say(f"# {words}")
     except PolicygenError as error:
         say(f"Warning: the run's plant and steps are not shown: {error}", err=True)
 

@@ -170,7 +170,7 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     from policygen.api import default_listeners
     from policygen.llm import reads_prompts
     from policygen.progress import Terminal
-    from policygen.runs.facts import RESULT, record_of, run_facts
+    from policygen.runs.facts import lines_of, record_of, run_facts
     from policygen.search.run import carry_out
 
     opt.say_key(active_run.provider)
@@ -186,9 +186,8 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     except PolicygenError as error:
         raise SystemExit(opt.fail(f"{error}\n{hint}", opt.code_of(error))) from None
     say("")
-    for one in run_facts(record_of(active_run, summary)):
-        if one.section == RESULT or one.name == "replies from the cache" or one.name.endswith("steps"):
-            say(f"{one.name}: {one}")
+    for words in lines_of(run_facts(record_of(active_run, summary)), "replies from the cache", "environment steps"):
+        say(words)
     say(f"results: {active_run.folder}")
     if summary.best_attempt is None:
         raise SystemExit(1)

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
-from policygen.episodes.score import Score, episode_seeds, sampled_score, score_with_violations
+from policygen.episodes.score import Score, episode_seeds, number, sampled_score, score_with_violations
 from policygen.episodes.trajectory import RandomActor
 from policygen.extensions.plots.style import GREY, look, new_figure, style
 from policygen.policies.policy import Policy
@@ -124,7 +126,7 @@ def margins(policy: Policy, task: Task, perturbations: Sequence[Perturbation], *
 
 def lines(found: Margins) -> Iterator[str]:
     """Yield the table of what a policy withstands, and what its sizes are shares of."""
-    yield f"{found.task.name}: {found.nominal}; works from {found.threshold:.4g} on"
+    yield f"{found.task.name}: {found.nominal}; {_threshold_words(found)}"
     yield from (f"requirement {one}" for one in found.nominal.violations)
     rows = [("perturbation", "works at", "fails at (score, violated hard requirements)")]
     for name, trials in found.by_name().items():
@@ -145,7 +147,7 @@ def lines(found: Margins) -> Iterator[str]:
 
 def _failure(one: Trial) -> str:
     violated = [f"{v.name} in {v.violated} of {v.episodes}" for v in one.score.violations if v.excess]
-    return f"{one.perturbation.low:g} ({', '.join((f'{one.score.mean:.4g}', *violated))})"
+    return f"{one.perturbation.low:g} ({', '.join((number(one.score.mean), *violated))})"
 
 
 def _unit(name: str, task: Task) -> str:
@@ -156,7 +158,12 @@ def _unit(name: str, task: Task) -> str:
 
 
 def picture(found: Margins) -> Figure:
-    """Draw the mean return over the size of each perturbation with 95% intervals, and the least score that works."""
+    """Draw the mean return over the size of each perturbation with 95% intervals, and the least score that works.
+
+    An interval is cut at the lowest and the highest return played, because Student's interval of few episodes exceeds
+    what is possible.
+    """
+    played = [value for one in (found.nominal, *(trial.score for trial in found.trials)) for value in one.returns]
     panels = found.by_name()
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -169,10 +176,18 @@ def picture(found: Margins) -> Figure:
                 points.append((NOMINAL.get(name, 0.0), found.nominal))
             points.sort(key=lambda point: point[0])
             sizes, scores = zip(*points, strict=True)
-            low, high = zip(*(score.ci95 or (score.mean, score.mean) for score in scores), strict=True)
+            ends = np.array([score.ci95 or (score.mean, score.mean) for score in scores])
+            low, high = ends.clip(min(played), max(played)).T
             drawn = look(0) | {"linestyle": "-"}
-            axes.plot(sizes, [score.mean for score in scores], markersize=4, **drawn)
-            axes.fill_between(sizes, low, high, color=drawn["color"], alpha=0.2, linewidth=0)
-            axes.axhline(found.threshold, color=GREY, linestyle=":", linewidth=1)
+            axes.plot(sizes, [score.mean for score in scores], markersize=4, label="mean return", **drawn)
+            band = f"95% interval of the mean of {found.nominal.episodes} episodes, within the returns played"
+            axes.fill_between(sizes, low, high, color=drawn["color"], alpha=0.2, linewidth=0, label=band)
+            axes.axhline(found.threshold, color=GREY, linestyle=":", linewidth=1.4, label=_threshold_words(found))
             axes.set(title=name, xlabel=_unit(name, found.task), ylabel="" if place % columns else "mean return")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", fontsize=8)
     return figure
+
+
+def _threshold_words(found: Margins) -> str:
+    why = "counts as solved" if found.threshold == found.task.solved else f"{KEPT:.0%} of the gain over random actions"
+    return f"works from {number(found.threshold)}: {why if found.nominal.mean > found.threshold else 'as unperturbed'}"

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from policygen.episodes.score import Score, kind_of_episodes, number
+import numpy as np
+
+from policygen.episodes.score import Score, half_interval, kind_of_episodes, number
 from policygen.llm import read_spec
 from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs, Standing, best_of, costs_of, steps_played
@@ -26,9 +28,15 @@ from policygen.tasks.task import Task
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULT, SCORES, COSTS = "result", "scores", "costs"  # sections; each attempt has one of its own: "attempt 3"
+RESULT, NOTES, SCORES, COSTS = (
+    "result",
+    "notes",
+    "scores",
+    "costs",
+)  # sections; each attempt has one of its own: "attempt 3"
 BEST = ("final score", "best so far")  # names of the first fact of a run, finished or not
 _RETURN = "mean return"
+_ROUNDING = 1e-9  # half an interval of equal values
 
 
 class Fact(NamedTuple):
@@ -71,6 +79,16 @@ def in_brackets(interval: tuple[float | None, float | None] | None) -> str:
     """Format an interval that follows a number: ` [12, 50]`; empty without one."""
     low, high = interval or (None, None)
     return f" [{number(low)}, {number(high)}]" if low is not None and high is not None else ""
+
+
+def plus_minus(values: Sequence[float], form: str, half_form: str = "") -> str:
+    """Format the mean of some values with half of Student's 95% interval: `2 ± 2.484`.
+
+    Args:
+        form, half_form: how the mean is formatted, and half the interval (by default the same).
+    """
+    half = half_interval(values)
+    return f"{np.mean(values):{form}} ± {half if half > _ROUNDING else 0.0:{half_form or form}}"
 
 
 class HasFolder(Protocol):
@@ -195,6 +213,11 @@ def run_facts(run: RunRecord) -> list[Fact]:
     return [*_result(run), *_scores(run), *_costs(run)]
 
 
+def lines_of(figures: Iterable[Fact], *costs: str) -> list[str]:
+    """Return a line for each fact of the result, for each note, and for each of the costs of these names."""
+    return [f"{one.name}: {one}" for one in figures if one.section in (RESULT, NOTES) or one.name in costs]
+
+
 def _result(run: RunRecord) -> Iterator[Fact]:
     summary, task, best = run.summary, run.task, run.best
     final = summary.final
@@ -225,7 +248,7 @@ def _result(run: RunRecord) -> Iterator[Fact]:
         yield Fact(RESULT, "reaches the best known score", summary.optimum_reached, basis=known)
     if best is not None:
         yield Fact(RESULT, "best policy", f"attempt {best.number}")
-        yield from note_facts(best, RESULT)
+        yield from note_facts(best, NOTES)
     if summary.stopped:
         yield Fact(RESULT, "stopped", summary.stopped)
 
@@ -321,7 +344,7 @@ def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
     return [*found.values(), *note_facts(attempt, section)]
 
 
-def note_facts(attempt: Attempt, section: str) -> list[Fact]:
+def note_facts(attempt: Attempt, section: str = NOTES) -> list[Fact]:
     """Return the notes of an attempt that have a heading; a note with a number has its words in the basis."""
     where = f"over {len(attempt.played)} episodes of attempt {attempt.number}"
     return [

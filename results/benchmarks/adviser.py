@@ -26,6 +26,7 @@ from policygen.files import write_atomically
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
+from policygen.runs.facts import plus_minus
 from policygen.search.refine.tables import with_entries
 from policygen.tasks.load import load_task
 
@@ -193,8 +194,7 @@ def times_in_words(lessons: Sequence[Lesson], others: Sequence[Lesson], budget: 
 
 def with_interval(values: Sequence[float]) -> str:
     """The mean with Student's 95% interval."""
-    half = half_interval(values)
-    return f"{np.mean(values):.4g} ± {half if half > 1e-12 else 0:.2g}"  # without what is rounding
+    return plus_minus(values, ".4g", ".2g")
 
 
 HEADER = f"""# Advice for Q-learning

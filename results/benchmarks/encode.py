@@ -23,9 +23,9 @@ import numpy.typing as npt
 from measurements import Measurements
 from scipy.optimize import minimize
 
-from policygen.episodes.score import half_interval
 from policygen.extensions.worlds.adventure import COMMANDS, DIRECTIONS, AdventureEnv
 from policygen.quantities.words import PHRASE
+from policygen.runs.facts import plus_minus
 
 HERE = Path(__file__).parent
 SEEDS = range(245, 250)
@@ -405,8 +405,7 @@ def tried(policy: Policy, wording: int) -> Result:
 
 def shown(values: Sequence[float], digits: int) -> str:
     """Write a mean with Student's 95% interval over seeds."""
-    half = half_interval(values)
-    return f"{np.mean(values):.{digits}f}" + (f" ± {half:.{digits}f}" if half > 1e-9 else "")
+    return plus_minus(values, f".{digits}f").removesuffix(f" ± {0:.{digits}f}")
 
 
 def rows_of(results: dict[str, list[list[Result]]], in_hall: npt.NDArray[np.bool_]) -> Iterator[str]:

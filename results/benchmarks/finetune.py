@@ -28,11 +28,11 @@ from typing import Any
 from measurements import HERE, Measurements, parser_of
 
 import policygen
-from policygen.episodes.score import half_interval
 from policygen.extensions.training.dataset import Row, make_dataset
 from policygen.extensions.training.finetune import FORMS, TrainingSettings, finetune, sample_replies
 from policygen.extensions.training.reward import reward
 from policygen.runs.attempt import text_digest
+from policygen.runs.facts import plus_minus
 
 sys.path.append(str(HERE.parent.parent / "tests"))
 from tiny_model import make_tiny_model  # beside the tests, which train it, too
@@ -240,7 +240,7 @@ def spread(values: Sequence[float], form: str) -> str:
     """Return the mean with half of Student's 95% interval; fewer than five values themselves."""
     if len(values) < 5:
         return " / ".join(f"{value:{form}}" for value in values)
-    return f"{statistics.mean(values):{form}} ± {half_interval(values):{form.removeprefix('+')}}"
+    return plus_minus(values, form, form.removeprefix("+"))
 
 
 def quality(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from drawn import a_run
-from support import BEST_LAKE, NO_POLICY, Written, environment, fenced
+from support import BEST_LAKE, NO_POLICY, Line, Written, environment, fenced, page_of
 
 import policygen
 from policygen.episodes.score import number
+from policygen.episodes.trajectory import Trajectory
 from policygen.runs.facts import CURVE_COLUMNS, curve_csv, read_record, run_facts
 from policygen.runs.listeners import Listener, RunView
+from policygen.runs.logbook import Logbook
+from policygen.runs.notes import NOTES, note
 from policygen.runs.records import FinalScore
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -89,7 +93,7 @@ def test_a_note_is_a_fact_of_its_attempt_and_of_the_best_policy() -> None:
     run = policygen.run("cartpole", llm=Written([reply]), iterations=1, repairs=0, policy="linear", episodes=4)
     table = policygen.facts(run)
     name = "values without a finite number"
-    assert value(table, name) == value(table, name, "attempt 1") == 1
+    assert value(table, name, "notes") == value(table, name, "attempt 1") == 1
     assert {one.name: str(one) for one in run.figures}[
         name
     ] == "1 (`bad` in 1 of the steps) over 4 episodes of attempt 1"
@@ -106,3 +110,28 @@ def test_numbers_have_four_digits_and_thousands_are_separated() -> None:
 def test_neither_the_library_nor_the_commands_import_pandas(words: str) -> None:
     code = f"{words}; import sys; assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env=environment(), check=True, timeout=60)
+
+
+def test_a_note_of_another_file_is_shown_on_the_page_and_in_compare(
+    monkeypatch: pytest.MonkeyPatch, line: Line
+) -> None:
+    def changes(policy: policygen.Policy | None, played: Sequence[Trajectory]) -> int:
+        return sum(int((one.actions[1:] != one.actions[:-1]).sum()) for one in played)
+
+    monkeypatch.setattr(NOTES, "_entries", dict(NOTES._entries))
+    note("action_changes", int, make=changes, heading="changes of the action", number=float)
+    runs = [policygen.run("cartpole", iterations=1, episodes=4, final_episodes=4, seed=seed) for seed in (0, 1)]
+    best = [changes(None, played_of(run)) for run in runs]
+    table = policygen.facts(runs[0])
+    assert value(table, "changes of the action", "notes") == best[0]
+    assert f"changes of the action: {number(best[0])} " in str(runs[0])
+    assert f'<th scope="row">changes of the action</th><td>{number(best[0])} ' in page_of(runs[0].folder)
+    compared = policygen.compare(*(run.folder for run in runs))
+    assert compared.table["changes of the action"].tolist() == [sum(best) / 2]
+    assert "| changes of the action |" in line("compare", *(run.folder for run in runs)).out
+
+
+def played_of(run: policygen.RunResult) -> list[Trajectory]:
+    """The scored episodes of the best policy."""
+    best = run.attempts[run.summary.best_attempt]
+    return [one.trajectory for one in Logbook(run.folder).buffer().of_attempt(best.number, len(best.played))]

@@ -75,6 +75,7 @@ class Comparison:
             self._results.setdefault((result.task, result.contender), []).append(result)
         self.tasks = list(dict.fromkeys(result.task for result in compared.results))
         self.contenders = list(dict.fromkeys(result.contender for result in compared.results))
+        self.noted = list(dict.fromkeys(name for result in compared.results for name in result.notes))
 
     def of(self, task: str, contender: str) -> list[Result]:
         """Return the results of a contender on a task, in the order of their seeds."""
@@ -147,7 +148,7 @@ class Comparison:
 
         Its columns are `task`, `contender`, `runs`, `mean`, `std`, `low`, `high` (95% interval of the mean over runs),
         `difference`, `difference_low`, `difference_high` (to the leader of the task, whose own are missing), `p`,
-        `requirements`, and the costs of a run.
+        `requirements`, the numbers of notes, and the costs of a run.
         """
         import pandas as pd
 
@@ -164,9 +165,8 @@ class Comparison:
                     row |= dict(zip(("difference_low", "difference_high"), one.interval or (None, None), strict=True))
                     row |= {"difference": one.gain, "p": one.p}
                 row["requirements"] = self.violations(task, name)[1]
-                for cost in COSTS:
-                    known = [result.costs[cost] for result in results if cost in result.costs]
-                    row[cost] = np.mean(known) if len(known) == len(results) else None
+                for name, known in self._amounts(results).items():
+                    row[name] = np.mean(known) if len(known) == len(results) else None
                 rows.append(row)
             best = max((mean for mean, *_ in self.published(task).values()), default=None)
             for name, (mean, std, runs) in self.published(task).items():
@@ -174,8 +174,13 @@ class Comparison:
                 row["difference"] = mean - self.scores(task, self.leader(task)).mean()
                 rows.append(row | ({"p": self.against_published[task]} if mean == best else {}))
         columns = ["task", "contender", "runs", "mean", "std", "low", "high"]
-        columns += ["difference", "difference_low", "difference_high", "p", "requirements", *COSTS]
+        columns += ["difference", "difference_low", "difference_high", "p", "requirements", *self.noted, *COSTS]
         return pd.DataFrame(rows, columns=columns).astype({"runs": "Int64"})
+
+    def _amounts(self, results: Sequence[Result]) -> dict[str, list[float]]:
+        """Return the known numbers of each note and cost over some results."""
+        every = [{**result.notes, **result.costs} for result in results]
+        return {name: [one[name] for one in every if name in one] for name in (*self.noted, *COSTS)}
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -192,7 +197,9 @@ class Comparison:
                 "exact": one.exact,
             }
             words = "; ".join(f"{v.name} {v.violated} of {v.episodes}" for v in one.violations)
-            rows.append({**row, "requirements": words, **dict.fromkeys(COSTS), **one.costs})
+            rows.append(
+                {**row, "requirements": words, **dict.fromkeys((*self.noted, *COSTS)), **one.notes, **one.costs}
+            )
         return pd.DataFrame(rows).astype({"seed": "Int64"})
 
     # --- words -------------------------------------------------------------------------------------------------------
@@ -275,6 +282,8 @@ class Comparison:
         texts["beside the best"] = [f"{gain} {limit}".strip() for gain, limit in zip(gains, limits, strict=True)]
         texts["p"] = ["" if row["p"] is None else _p(row["p"]) for row in rows]
         texts["requirements"] = [row["requirements"] or "" for row in rows]
+        for name in self.noted:
+            texts[name] = ["" if row[name] is None else number(row[name]) for row in rows]
         for cost in COSTS:
             digits = {"usd": 4, "seconds": 1}.get(cost, 0)
             texts[cost] = ["" if row[cost] is None else f"{row[cost]:,.{digits}f}" for row in rows]

@@ -22,7 +22,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
 from policygen.files import read_named
-from policygen.runs.facts import run_facts
+from policygen.runs.facts import NOTES, run_facts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +57,7 @@ class Result:
             is unknown is left out.
         costs: the amounts spent in all; an amount that is unknown is left out.
         violations: violations of the task's requirements in the episodes of the final score.
+        notes: the numbers of the best policy's notes by heading, see `policygen.runs.notes`.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
@@ -68,6 +69,7 @@ class Result:
     curve: Mapping[str, Numbers] = field(default_factory=dict)
     costs: Mapping[str, float] = field(default_factory=dict)
     violations: tuple[Violations, ...] = ()
+    notes: Mapping[str, float] = field(default_factory=dict)
     meaning: str = ""
 
 
@@ -79,10 +81,12 @@ def result_of(member: Member, contender: str) -> Result:
     if not (np.abs([*rows["level"], final.mean]) <= LARGEST).all():
         raise LogbookError(f"{member.folder} has a score beyond {LARGEST:g}, which cannot be compared; leave it out")
     curve = {name: rows[name] for name in ("level", *COSTS) if not np.isnan(rows[name]).any()}
-    amounts = {one.name: one.amount for one in run_facts(member)}
+    figures = run_facts(member)
+    amounts = {one.name: one.amount for one in figures}
+    notes = {one.name: one.amount for one in figures if one.section == NOTES and one.amount is not None}
     costs = {cost: amount for cost, name in COSTS.items() if (amount := amounts[name]) is not None}
     seed, violations = member.config.seed, final.violations
-    return Result(member.task.name, contender, final.mean, seed, final.exact, curve, costs, violations)
+    return Result(member.task.name, contender, final.mean, seed, final.exact, curve, costs, violations, notes)
 
 
 def read_other_program(path: Path, contender: str = "") -> Result:

@@ -26,7 +26,7 @@ from policygen.extensions.plots.traces import traces_figure
 from policygen.files import check_name, write_named
 from policygen.outgoing import shown
 from policygen.runs.attempt import Attempt
-from policygen.runs.facts import score_fact
+from policygen.runs.facts import note_facts, score_fact
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.tasks.task import KIND_WORDS, environment_words
@@ -172,7 +172,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_without_secrets,
     )
-    environment.filters |= {"score": functools.partial(score_fact, "attempt", "score"), "proposals": proposals_label}
+    environment.filters |= {"score": functools.partial(score_fact, "attempt", "score")}
+    environment.filters |= {"notes": note_facts, "proposals": proposals_label}
     environment.globals |= {"environment_words": environment_words, "kind_words": KIND_WORDS}
     return environment
 

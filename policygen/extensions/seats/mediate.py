@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from scipy.stats import binomtest
 
-from policygen.episodes.score import episode_seeds, half_interval
+from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.errors import BudgetExhausted, PolicyError, UsageError
 from policygen.extensions.seats.plans import FALLBACK, read_plan
@@ -35,6 +35,7 @@ from policygen.outgoing import redacted
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.config import RunConfig
+from policygen.runs.facts import plus_minus
 from policygen.runs.reading import best_policy
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Trials, Vector
@@ -161,9 +162,7 @@ def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *(row["room"], row["mediator"]),
         f"{np.mean(row['opened']):.2f} [{interval.low:.2f}, {interval.high:.2f}]",
-        f"{np.mean(row['returns']):.3f} ± {half_interval(row['returns']):.3f}",
-        f"{np.mean(row['steps']):.1f} ± {half_interval(row['steps']):.1f}",
-        f"{np.mean(row['questions']):.2f} ± {half_interval(row['questions']):.2f}",
+        *(plus_minus(row[name], form) for name, form in (("returns", ".3f"), ("steps", ".1f"), ("questions", ".2f"))),
     )
 
 

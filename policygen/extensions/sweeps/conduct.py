@@ -18,7 +18,7 @@ from policygen.llm import check_address, connect, read_spec
 from policygen.llm.cache import Cache
 from policygen.llm.prices import cost, dollars
 from policygen.runs.config import CHANGEABLE, RunConfig
-from policygen.runs.facts import duration
+from policygen.runs.facts import BEST, RESULT, duration, score_fact
 from policygen.runs.lock import RunLock
 from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id
@@ -106,7 +106,8 @@ def _watch(waiting: Sequence[Order], planned: int, over: threading.Event, say: C
 def _outcome(order: Order) -> str:
     if (summary := order.summary()) is None:
         return f"failed: {order.fault()}"
-    score = f"{summary.final.mean:.6g}" if summary.final is not None else "no policy was found"
+    final = summary.final
+    score = score_fact(RESULT, BEST[0], final).short if final is not None else "no policy was found"
     return f"{score}  ({duration(summary.wall_seconds)})"
 
 
