@@ -7,17 +7,18 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import gymnasium as gym
 
-from policygen.episodes.agents import score_agent
+from policygen.episodes.agents import entrants
 from policygen.episodes.exact import finite_mdp
-from policygen.episodes.players import Players, evaluate
-from policygen.episodes.race import Course
+from policygen.episodes.players import Players
+from policygen.episodes.race import Course, Entrant
 from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
@@ -260,20 +261,29 @@ def score(
         PolicyError: the agent fails, or returns something that is not an action.
         TaskError: the environment cannot be made, or fails while playing.
     """
+    with contenders((policy,), task, episodes=episodes, seed=seed, trust=trust) as (own,):
+        return own(episodes)
+
+
+@contextmanager
+def contenders(
+    agents: Sequence[Policy | Any], task: Any, *, episodes: int, seed: int, trust: bool
+) -> Iterator[list[Entrant]]:
+    """Yield policies and other agents as contenders of races on the episodes of `score`; it says what is raised."""
     if episodes < 2:
         raise UsageError(f"a score with an interval needs at least 2 episodes, not {episodes}")
     if seed < 0:
         raise UsageError(f"a seed is 0 or more, not {seed}")
-    ours = isinstance(policy, Policy)
-    if task is None and not ours:
+    first = agents[0]
+    if task is None and not isinstance(first, Policy):
         raise UsageError("name the task to play: policygen.score(model, 'cartpole')")
-    if ours and task is not None and not isinstance(task, str | Task):
-        played = environments.with_user_env(policy.task, task)
+    if isinstance(first, Policy) and task is not None and not isinstance(task, str | Task):
+        played = environments.with_user_env(first.task, task)
     else:
-        played = policy.task if task is None else _task(task, trust=trust)
+        played = first.task if task is None else _task(task, trust=trust)
     played = seeds_checked(trusted(played) if trust else played)
-    seeds = episode_seeds(seed, "evaluation", episodes)
-    return evaluate(policy, seeds, task=played) if ours else score_agent(policy, played, seeds)
+    with entrants(agents, played, episode_seeds(seed, "evaluation", episodes)) as found:
+        yield found
 
 
 def film(

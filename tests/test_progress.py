@@ -81,7 +81,7 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     # One number stands for the policy, and the others say what they are.
     assert re.search(r"  1/4  new best: [\d.]+ on 5 held-out episodes \(search score [\d.]+\)  \(", attempts[1])
     assert "no policy: no policy was found" in attempts[2]
-    assert "against the best" in attempts[3]
+    assert "(worse by " in attempts[3]
     assert attempts[4].endswith("[so far 4 requests, 8,000 tokens in, 400 tokens out, unknown USD]")
     assert "stopped: all 4 iterations are done" in done.stdout
 

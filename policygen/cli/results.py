@@ -71,7 +71,13 @@ def _show_run(run: Path, number: int | None) -> None:
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
 @opt.ATTEMPT
-@click.option("--against", multiple=True, metavar=opt.AGENT, help="Compare with this agent; repeatable.")
+@click.option(
+    "--against",
+    multiple=True,
+    metavar=opt.AGENT,
+    help="Race this agent on the same episodes: hard requirements first, then a one-sided paired test (p <= 0.05) "
+    "after a fifth of the episodes and, while undecided, after all of them. Repeatable.",
+)
 @opt.PERTURB
 @click.option(
     "--robust",
@@ -91,8 +97,8 @@ def evaluate(
     **options: Any,
 ) -> None:
     """Score a policy, of a run or written by hand, on fresh episodes; compute its score exactly where possible."""
-    from policygen.api import score as score_of
-    from policygen.episodes.score import difference
+    from policygen.api import contenders
+    from policygen.episodes.race import lengths_up_to, race
     from policygen.runs.reading import read_agent, read_policy
     from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
@@ -107,15 +113,18 @@ def evaluate(
             raise UsageError("--robust prints a table of mean returns: leave out --json and --against")
         _print_margins(policy, task, task.perturb if perturb else (), output, **options)
         return
-    options["trust"] = trust
     others = {text: read_agent(text, task, trust=trust) for text in against}
-    score = score_of(policy, task, **options)
-    compared = {text: score_of(other, task, **options) for text, other in others.items()}
+    with contenders((policy, *others.values()), task, trust=trust, **options) as (own, *theirs):
+        score = own(options["episodes"])
+        races = {
+            text: race(own, one, lengths_up_to(options["episodes"])) for text, one in zip(others, theirs, strict=True)
+        }
     if as_json:
         named = {"task": policy.task.name, "gym_id": policy.task.gym_id, "perturb": list(map(str, task.perturb))}
         differences = [
-            {"agent": text, **score_record(other), "returns": list(other.returns), **asdict(difference(score, other))}
-            for text, other in compared.items()
+            {"agent": text, **score_record(found.incumbent), "returns": list(found.incumbent.returns)}
+            | {"verdict": found.verdict, **asdict(found.gain)}
+            for text, found in races.items()
         ]
         more = {"against": differences} if differences else {}
         say(json.dumps({**named, **score_record(score), "returns": list(score.returns), **more}))
@@ -125,12 +134,12 @@ def evaluate(
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
         say(f"counts as solved from {policy.task.solved:g}: {solved}")
-    for text, its_score in compared.items():
-        say(f"against {text} ({its_score}): {difference(score, its_score)}")
+    for text, found in races.items():
+        say(f"against {text} ({found.incumbent}): {found}")
     for one in score.violations:
         say(f"requirement {one}")
-    for text, its_score in compared.items():
-        for one in its_score.violations:
+    for text, found in races.items():
+        for one in found.incumbent.violations:
             say(f"{text}: requirement {one}")
 
 

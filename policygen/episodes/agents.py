@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,14 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.episodes.copies import SingleCopies
+from policygen.episodes.exact import finite_mdp
 from policygen.episodes.play import play
-from policygen.episodes.score import Score, engine_words, score_with_violations
+from policygen.episodes.players import Players
+from policygen.episodes.race import Course, Entrant
+from policygen.episodes.score import engine_words
 from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import PolicyError, TaskError, UsageError
+from policygen.policies.policy import Policy
 from policygen.tasks.environments import import_user_module, make_env
 from policygen.tasks.faults import close
 from policygen.tasks.task import Task
@@ -58,9 +62,13 @@ def load_agent(text: str, task: Task, *, trust: bool = False) -> Any:
     return found
 
 
-def score_agent(agent: Any, task: Task, seeds: Sequence[int]) -> Score:
-    """Score an agent of another library on one episode per seed; see `play_agent`."""
-    return score_with_violations(task, play_agent(agent, task, seeds), engine_words(ENGINE, task))
+@contextmanager
+def entrants(contenders: Sequence[Any], task: Task, seeds: Sequence[int]) -> Iterator[list[Entrant]]:
+    """Yield the contenders of races on some seeds: policies, played at once, and agents, one by one (`play_agent`)."""
+    with Players(task) as players:
+        policies = Course(task, seeds, players.play, players.engine, finite_mdp(task))
+        agents = Course(task, seeds, lambda agent, some: play_agent(agent, task, some), engine_words(ENGINE, task))
+        yield [(policies if isinstance(one, Policy) else agents).entrant(one) for one in contenders]
 
 
 def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]:

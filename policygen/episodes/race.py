@@ -2,66 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.episodes.requirements import excess
-from policygen.episodes.score import Difference, Score, difference, score_with_violations
+from policygen.episodes.score import Difference, Score, difference, first_episodes, number, score_with_violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
-SIGNIFICANCE = 0.05  # one-sided level at which a difference of returns decides a race
 ROUNDING = 1e-9  # tolerance for rounding errors of exact scores
+
+Entrant = Callable[[int], Score]
+"""A contender: returns its score over the first n of the shared seeds; over fewer if its budget ends before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The one-sided p-values of the paired test at which a race is decided.
+
+    Attributes:
+        gain, loss: of a gain and of a loss; 1 for a loss: a challenger that is not ahead has lost.
+        last, most: of a gain after `most` episodes, the last ones.
+    """
+
+    gain: float = 0.05
+    loss: float = 0.05
+    last: float = 0.05
+    most: int = 0
 
 
 @dataclass
 class Course:
-    """The shared seeds of races, and the episodes of policies on them; no policy plays a seed twice.
+    """The shared seeds of races, and the episodes of contenders on them; no contender plays a seed twice.
 
     Attributes:
         task: the requirements of this task are counted.
         seeds: in order; a race of n episodes takes the first n.
-        play: plays a policy on some seeds.
+        play: plays a contender, such as a policy, on some seeds.
         engine: the engine of the scores, see `Score`.
         mdp: the known MDP, in which scores are exact; episodes are then only played for requirements.
     """
 
     task: Task
     seeds: Sequence[int]
-    play: Callable[[Policy, tuple[int, ...]], list[Trajectory]]
+    play: Callable[[Any, tuple[int, ...]], list[Trajectory]]
     engine: str
     mdp: FiniteMDP | None = None
 
     def __post_init__(self) -> None:
-        self._played: dict[int, tuple[Policy, list[Trajectory]]] = {}
+        self._played: dict[int, tuple[Any, list[Trajectory]]] = {}
         self.count = 0  # episodes played so far
 
-    def played(self, policy: Policy) -> list[Trajectory]:
-        """Return the episodes that a policy has played so far; the list may be extended."""
-        return self._played.setdefault(id(policy), (policy, []))[1]
+    def entrant(self, contender: Any) -> Entrant:
+        """Return the contender of a race."""
+        return partial(self.score, contender)
 
-    def episodes(self, policy: Policy, count: int) -> list[Trajectory]:
-        """Return a policy's episodes on the first `count` seeds, after playing those that are missing."""
-        played = self.played(policy)
+    def played(self, contender: Any) -> list[Trajectory]:
+        """Return the episodes that a contender has played so far; the list may be extended."""
+        return self._played.setdefault(id(contender), (contender, []))[1]
+
+    def episodes(self, contender: Any, count: int) -> list[Trajectory]:
+        """Return a contender's episodes on the first `count` seeds, after playing those that are missing."""
+        played = self.played(contender)
         if len(played) < count:
             missing = tuple(self.seeds[len(played) : count])
-            played += self.play(policy, missing)
+            played += self.play(contender, missing)
             self.count += len(missing)
         return played[:count]
 
-    def forget(self, policy: Policy) -> None:
-        """Delete a policy's episodes."""
-        self._played.pop(id(policy), None)
+    def forget(self, contender: Any) -> None:
+        """Delete a contender's episodes."""
+        self._played.pop(id(contender), None)
 
-    def score(self, policy: Policy, count: int) -> Score:
-        """Return a policy's score over the first `count` seeds, or its exact score, with violated requirements."""
-        exact = exact_score(policy, self.mdp) if self.mdp is not None else None
+    def score(self, contender: Any, count: int) -> Score:
+        """Return the score over the first `count` seeds, or a policy's exact one, with violated requirements."""
+        exact = None
+        if self.mdp is not None and isinstance(contender, Policy):
+            exact = exact_score(contender, self.mdp, self.task.max_steps)
         if exact is not None and not self.task.requirements:
             return exact
-        return score_with_violations(self.task, self.episodes(policy, count), self.engine, exact)
+        return score_with_violations(self.task, self.episodes(contender, count), self.engine, exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,7 @@ class Race:
 
     challenger: Score
     incumbent: Score
+    levels: Levels = Levels()
 
     @property
     def gain(self) -> Difference:
@@ -77,22 +102,57 @@ class Race:
         return difference(self.challenger, self.incumbent)
 
     @property
+    def excess(self) -> float:
+        """By how much more the challenger violates hard requirements; unless it is 0, it decides the race."""
+        return excess(self.challenger.violations) - excess(self.incumbent.violations)
+
+    @property
+    def episodes(self) -> int:
+        """Number of paired episodes; 0 if both scores are exact."""
+        return max(self.challenger.episodes, self.incumbent.episodes)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both scores are exact."""
+        return self.challenger.exact and self.incumbent.exact
+
+    @property
     def verdict(self) -> Literal["better", "worse", "equal", "undecided"]:
         """The challenger's result: the sum of excess violations of hard requirements decides before any return.
 
         Of equal sums, sampled returns decide if their difference is significant; exact ones decide always.
         """
-        more = excess(self.challenger.violations) - excess(self.incumbent.violations)
-        if more:
-            return "worse" if more > 0 else "better"
-        gain = self.gain.gain
-        if self.challenger.exact and self.incumbent.exact:
-            return "equal" if abs(gain) <= ROUNDING else "better" if gain > 0 else "worse"
-        if gain > 0 and self.gain.p <= SIGNIFICANCE:
+        if self.excess:
+            return "worse" if self.excess > 0 else "better"
+        found, levels = self.gain, self.levels
+        if self.is_exact:
+            return "equal" if abs(found.gain) <= ROUNDING else "better" if found.gain > 0 else "worse"
+        if found.gain > 0 and found.p <= (levels.last if self.episodes == levels.most else levels.gain):
             return "better"
-        if gain < 0 and difference(self.incumbent, self.challenger).p <= SIGNIFICANCE:
+        if not found.gain > 0 and levels.loss >= 1:
+            return "equal" if found.gain == 0 else "worse"
+        if found.gain < 0 and difference(self.incumbent, self.challenger).p <= levels.loss:
             return "worse"
         return "undecided"
+
+    def __str__(self) -> str:
+        """Describe the result: `better by 3.4 [1.2, 5.6] on 10 paired episodes, p = 0.037`; p is one-sided."""
+        verdict, basis = self.verdict, " (exact)" if self.is_exact else f" on {self.episodes} paired episodes"
+        if self.excess:
+            violations = (self.challenger if self.excess > 0 else self.incumbent).violations
+            worst, whose = max(violations, key=lambda one: one.excess), "it" if self.excess > 0 else "the other"
+            often = f"in {worst.violated} of {worst.episodes} episodes"
+            return f"{verdict}: {whose} violates `{worst.name}` more often, {often}"
+        if verdict == "equal":
+            return verdict + basis
+        ahead = self.gain.gain > 0
+        found = self.gain if ahead else difference(self.incumbent, self.challenger)
+        interval = f" [{number(found.gain - found.half)}, {number(found.gain + found.half)}]" if found.half else ""
+        amount, p = f"by {number(found.gain)}{interval}", "" if self.is_exact else f", p = {found.p:.2g}"
+        if verdict != "undecided":
+            return f"{verdict} {amount}{basis}{p}"
+        words = f"{'ahead' if ahead else 'behind'} {amount}{p}" if found.gain else "no difference"
+        return f"undecided after {self.episodes} paired episodes: {words}"
 
     def is_lost(self, margin: float) -> bool:
         """Whether the challenger is worse, or if undecided loses more than `margin` of the incumbent's score.
@@ -104,17 +164,29 @@ class Race:
         return -self.gain.gain > margin * max(abs(self.incumbent.mean), self.incumbent.std)
 
 
-def race(challenger: Policy, incumbent: Policy, course: Course, lengths: Sequence[int]) -> Race:
-    """Race two policies over the first of `lengths` episodes, and over each longer one while undecided.
+def race(challenger: Entrant, incumbent: Entrant, lengths: Iterable[int], levels: Levels = Levels()) -> Race:
+    """Race two contenders over the first of `lengths` episodes, and over each longer one while undecided.
 
     Args:
-        lengths: increasing numbers of episodes, at least one.
+        lengths: increasing numbers of episodes, at least one. If one of the contenders has fewer, both are compared on
+            those.
 
     Raises:
         EnvironmentFault: the environment failed.
     """
     for count in lengths:
-        found = Race(course.score(challenger, count), course.score(incumbent, count))
+        found = on_common_episodes(challenger(count), incumbent(count), levels)
         if found.verdict != "undecided":
             break
     return found
+
+
+def on_common_episodes(challenger: Score, incumbent: Score, levels: Levels) -> Race:
+    """Compare two scores on the seeds that both have; one may have fewer, because its budget ended."""
+    common = min((score.episodes for score in (challenger, incumbent) if not score.exact), default=0)
+    return Race(first_episodes(challenger, common), first_episodes(incumbent, common), levels)
+
+
+def lengths_up_to(episodes: int) -> tuple[int, int]:
+    """Return the lengths of a race of at most some episodes: a fifth, which shows large differences, and all."""
+    return max(2, episodes // 5), episodes

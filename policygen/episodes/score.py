@@ -130,7 +130,8 @@ def first_episodes(score: Score, count: int) -> Score:
     """
     if score.exact or count == 0 or score.episodes == count:
         return score
-    return score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
+    first = score_of_returns(np.array(score.returns[:count]), score.seeds[:count], score.engine)
+    return replace(first, violations=score.violations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,6 @@ class Difference:
     gain: float
     half: float
     p: float
-
-    def __str__(self) -> str:
-        interval = f" [{self.gain - self.half:+.4g}, {self.gain + self.half:+.4g}]" if self.half else ""
-        return f"{self.gain:+.4g}{interval} (p = {self.p:.2g})"
 
 
 def difference(challenger: Score, incumbent: Score) -> Difference:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import from_json, to_json
 
+from policygen.episodes.race import Race
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
@@ -282,6 +283,13 @@ class Comparison:
     gain: float | None = None
     paired_episodes: int = 0
     p: float | None = None
+
+    @classmethod
+    def of(cls, race: Race | None) -> Comparison:
+        """Return the comparison of a race; without one, and if hard requirements decided it, there is no gain."""
+        if race is None or race.excess:
+            return cls()
+        return cls(race.gain.gain, race.episodes, race.gain.p)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from policygen.episodes.requirements import excess
+from policygen.episodes.race import Levels, Race, on_common_episodes, race
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -15,29 +15,28 @@ from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
-from policygen.runs.attempt import Attempt, Played, Requests, Tuned, TuningState, saved, text_digest
+from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.methods import METHODS
 from policygen.runs.notes import made_notes
 from policygen.runs.state import Assessment, Search, revised
-from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP, PROLONGATIONS, most_compared
-from policygen.search.judge import (
-    FIRST_POLICY,
-    Verdict,
-    decided,
-    is_overestimated,
-    judge,
-    judge_violations,
-    reaches,
-    stop_score,
-    undecided,
+from policygen.runs.tuning import (
+    CAREFUL_STEP,
+    FIRST_STEP,
+    LAST_SIGNIFICANCE,
+    PROLONGATIONS,
+    SIGNIFICANCE,
+    most_compared,
 )
+from policygen.search.judge import is_overestimated, reaches, stop_score
 from policygen.search.refine.cma import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials
-from policygen.search.runner import EpisodeRunner, Performance
+from policygen.search.runner import Contender, EpisodeRunner, Performance
 
 # Tuning changes a constant in proportion to its size. A weight of a standardised observation counts as at least this.
 STANDARDISED_STEP = 2.5
+HIGHER_MEAN = Levels(gain=1, loss=1)  # tuning keeps any gain: the result still has to beat the best policy
+SIGNIFICANT = Levels(gain=SIGNIFICANCE, loss=SIGNIFICANCE)
 
 
 def assess_random_actions(runner: EpisodeRunner) -> Assessment:
@@ -113,7 +112,8 @@ def _assessed(
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
     assert performance.score is not None
-    verdict, best_score = _contest(policy, performance, search, runner)
+    contest, best_score = _contest(policy, performance, search, runner)
+    words = str(contest) if contest is not None else "the first policy"
     untuned = runner.config.refine.method is not None and not tuned.refinement
     attempt = replace(
         attempt,
@@ -123,9 +123,9 @@ def _assessed(
         played=Played.of(performance.trajectories),
         violations=performance.violations,
         notes=made_notes(policy, performance.trajectories),
-        accepted=verdict.accepted,
-        verdict=verdict.words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
-        comparison=verdict.comparison,
+        accepted=contest is None or contest.verdict == "better",
+        verdict=words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
+        comparison=Comparison.of(contest),
     )
     validation = search.validation
     if attempt.accepted:
@@ -139,9 +139,9 @@ def _comparable(policy: Policy, performance: Performance, search: Search, runner
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best_score is None or unbiased is None:
         return performance
-    if not is_overestimated(best_score, unbiased, stop_score(search.task, runner.config), usual) or decided(
-        score, best_score
-    ):
+    found = Race(score, first_episodes(best_score, score.episodes), SIGNIFICANT)
+    lucky = is_overestimated(best_score, unbiased, stop_score(search.task, runner.config), usual)
+    if not lucky or found.verdict in ("better", "worse"):
         return performance
     wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
     if best_score.episodes >= wanted and text_digest(policy) == text_digest(best):
@@ -240,22 +240,19 @@ def _tuned(
     finally:
         runner.tell(None)
     assert tuned.score is not None
-    before, after = _on_common_episodes(score, tuned.score) if score is not None else (None, tuned.score)
-    words = _refinement_in_words(refined, before, after, attempt.shaping)
-    fewer = excess(performance.violations) - excess(tuned.violations)
-    if before is not None and (fewer, after.mean) <= (0, before.mean):
+    found, result = None, f"{tuned.score.mean:.4g}"
+    if score is not None:
+        ones = replace(tuned.score, violations=tuned.violations), replace(score, violations=performance.violations)
+        found = on_common_episodes(*ones, HIGHER_MEAN)
+        result = _to(found.incumbent.mean, found.challenger.mean)
+    words = _refinement_in_words(refined, result, attempt.shaping)
+    if found is not None and found.verdict != "better":
         words += ", which did not help and was dropped"
         dropped = Tuned(words, tuning=refined.state, fitted_plant=refined.plant)
         return _Better(policy, performance, dropped, refined.watched)
-    words += ", which violates hard requirements less often" if fewer > 0 else ""
+    words += ", which violates hard requirements less often" if found is not None and found.excess else ""
     kept = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
     return _Better(refined.policy, tuned, kept, refined.watched)
-
-
-def _on_common_episodes(one: Score, other: Score) -> tuple[Score, Score]:
-    """Restrict two scores to the seeds that both have; one may have fewer, because the budget ended."""
-    common = min(one.episodes, other.episodes)
-    return first_episodes(one, common), first_episodes(other, common)
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
@@ -290,7 +287,7 @@ def _objective(shaping: Shaping | None) -> tuple[str, ...]:
     return (shaping.objective, *(text for _, text in shaping.lets)) if shaping is not None and shaping.objective else ()
 
 
-def _refinement_in_words(refined: Refined, before: Score | None, after: Score, shaping: Shaping | None) -> str:
+def _refinement_in_words(refined: Refined, result: str, shaping: Shaping | None) -> str:
     cost = "no episodes: exact scores"
     if refined.episodes:
         cost = f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
@@ -301,7 +298,6 @@ def _refinement_in_words(refined: Refined, before: Score | None, after: Score, s
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
     if shaping is not None and shaping.potential and refined.method != "q":
         remark = "; its potential was not used: only q uses one"
-    result = _to(before.mean, after.mean) if before is not None else f"{after.mean:.4g}"
     return f"{refined.method} over {refined.constants} {what}, {cost}: {result}{remark}"
 
 
@@ -309,34 +305,45 @@ def _to(before: float, after: float) -> str:
     return f"{before:.4g} to {after:.4g}"
 
 
-def _contest(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> tuple[Verdict, Score]:
-    """Compare a policy with the best: by the hard requirements that they violate, else by their returns.
+def _contest(
+    policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner
+) -> tuple[Race | None, Score]:
+    """Race a policy with the best, on more of the common episodes while it is ahead and the budget allows.
 
-    Both play the same additional episodes while the policy is ahead, but not significantly, and the budget allows.
-    Return the verdict, and the score of the winner on all episodes played for the comparison.
+    Return the race, None with the first policy, and the score of the winner on all episodes played for the comparison.
     """
-    best, best_score, score = search.incumbent, search.best_score, performance.score
-    assert score is not None
-    if search.best is None or best is None or best_score is None:
-        return FIRST_POLICY, score
-    if (verdict := judge_violations(performance.violations, search.best.violations)) is not None:
-        return verdict, score if verdict.accepted else best_score
-    best_score = runner.prolong(best, best_score, score.episodes)
-    score, _ = _on_common_episodes(score, best_score)
-    verdict = judge(score, best_score)
+    best, best_policy, usual = search.best, search.incumbent, runner.config.episodes
+    assert performance.score is not None
+    if best is None or best_policy is None or search.best_score is None:
+        return None, performance.score
+    challenger = Contender(runner, policy, performance.score, performance.violations)
+    incumbent = Contender(runner, best_policy, search.best_score, best.violations)
+    # A challenger that is not ahead has lost. After the last prolongation both are nearly equally good.
+    levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
+    found = race(challenger, incumbent, _lengths(challenger, incumbent, runner), levels)
+    if found.verdict != "better":
+        return found, incumbent.score
+    return found, first_episodes(challenger.score, found.challenger.episodes)
+
+
+def _lengths(challenger: Contender, incumbent: Contender, runner: EpisodeRunner) -> Iterator[int]:
+    """Yield the lengths of a race: the episodes of the challenger's score, and more as far as the budget allows."""
+    yield challenger.score.episodes
+    if challenger.score.exact:
+        return
     for times in PROLONGATIONS:
-        if not verdict.close:
-            break
-        wanted, affordable = times * runner.config.episodes, True
-        while score.episodes < wanted and affordable:
-            # Where steps are limited, an episode is counted at full length before it is played, but may be much
-            # shorter: episodes that are played one by one leave steps for more of them.
-            longer = wanted if runner.config.max_steps is None else score.episodes + 1
-            if affordable := runner.affords(longer, score, best_score):
-                score, best_score = runner.prolong(policy, score, longer), runner.prolong(best, best_score, longer)
-        score, _ = _on_common_episodes(score, best_score)
-        verdict = judge(score, best_score, last=score.episodes == PROLONGATIONS[-1] * runner.config.episodes)
-        if not affordable:
-            verdict = undecided(verdict) if verdict.close else verdict
-            break
-    return verdict, score if verdict.accepted else best_score
+        wanted, common = times * runner.config.episodes, _common(challenger, incumbent)
+        # Where steps are limited, an episode is counted at full length before it is played, but may be much shorter:
+        # episodes that are played one by one leave steps for more of them.
+        for count in (wanted,) if runner.config.max_steps is None else range(common + 1, wanted + 1):
+            if common < count and not runner.affords(count, challenger.score, incumbent.score):
+                yield _common(challenger, incumbent)
+                return
+            challenger(count)
+            incumbent(count)
+        yield wanted
+
+
+def _common(*contenders: Contender) -> int:
+    """Return the number of episodes that all have whose scores are not exact."""
+    return min(one.score.episodes for one in contenders if not one.score.exact)

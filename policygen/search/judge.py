@@ -1,4 +1,4 @@
-"""Decide which policy is the best, by a paired test on common seeds, and when to stop. No episode is played here."""
+"""Decide when to stop, and whether the best policy was lucky. No episode is played here."""
 
 from __future__ import annotations
 
@@ -6,78 +6,17 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
-from policygen.episodes.requirements import Violations, excess
-from policygen.episodes.score import Score, difference, first_episodes, t_quantile
-from policygen.runs.attempt import Attempt, Comparison, best_of
+from policygen.episodes.score import Score, first_episodes, t_quantile
+from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
-from policygen.runs.tuning import FAULTLESS, LAST_SIGNIFICANCE, SIGNIFICANCE
+from policygen.runs.tuning import FAULTLESS, LAST_SIGNIFICANCE
 from policygen.tasks.task import Task
 
 CONFIDENCE = 0.95  # of the one-sided bound that must reach the target before a run stops
 NEGLIGIBLE = 1e-4  # an exact score this close to the known optimum, as a share of it, counts as reaching it
 ROUNDING = 1e-9  # rounding error of exact scores
 RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a challenger replaces the best policy, and why in `words`.
-
-    `close`: the challenger is ahead, but not significantly; more episodes may change the verdict.
-    """
-
-    accepted: bool
-    words: str
-    close: bool = False
-    comparison: Comparison = field(default_factory=Comparison)
-
-
-FIRST_POLICY = Verdict(True, "the first policy")
-
-
-def judge(challenger: Score, best: Score, *, last: bool = False) -> Verdict:
-    """Judge whether the challenger is better than the best, on the challenger's seeds.
-
-    Args:
-        best: score on the same seeds, and possibly on more; exact if the challenger's is.
-        last: whether no further episodes will be played for this comparison.
-    """
-    found = difference(challenger, first_episodes(best, challenger.episodes))
-    gain, p = found.gain, found.p
-    # A close comparison uses more episodes than the attempt's own score.
-    basis = " (exact)" if challenger.exact else f" on {challenger.episodes} paired episodes"
-    words = f"{gain:+.4g} against the best{basis}"
-    accepted = gain > 0 and p <= (LAST_SIGNIFICANCE if last else SIGNIFICANCE)
-    close = gain > 0 and not accepted and not challenger.exact
-    if gain > 0 and not challenger.exact:
-        words += f", p = {p:.2g}{', not sure enough' * close}"
-    return Verdict(accepted, words, close, Comparison(gain, challenger.episodes, p))
-
-
-def judge_violations(challenger: Sequence[Violations], best: Sequence[Violations]) -> Verdict | None:
-    """Judge by the sum of violations above the allowed share of hard requirements; None if these sums are equal."""
-    more = excess(challenger) - excess(best)
-    if more == 0:
-        return None
-    violated = challenger if more > 0 else best
-    worst = max(violated, key=lambda one: one.excess)
-    whose = "this" if more > 0 else "the best so far"
-    words = f"{whose} violates `{worst.name}` more often: in {worst.violated} of {worst.episodes} episodes"
-    return Verdict(more < 0, words)
-
-
-def decided(challenger: Score, best: Score) -> bool:
-    """Whether one of the two is significantly better, so that no further episodes are needed."""
-    found = difference(challenger, first_episodes(best, challenger.episodes))
-    return found.gain != 0 and min(found.p, 1 - found.p) <= SIGNIFICANCE
-
-
-def undecided(verdict: Verdict) -> Verdict:
-    """Return the verdict on a close comparison that too few episodes are left to decide: the best stays."""
-    words = f"ahead, but too few episodes are left to be sure (p = {verdict.comparison.p:.2f})"
-    return replace(verdict, accepted=False, words=words, close=False)
 
 
 def stop_score(task: Task, config: RunConfig) -> float | None:

@@ -118,7 +118,6 @@ def _simplified(search: Search, runner: EpisodeRunner) -> Assessment | None:
         return Assessment(runner.with_spending(attempt, started), (), search.best_score, search.validation)
     performance = runner.perform(number, found.policy)
     assert performance.score is not None
-    gain, episodes = found.race.gain, found.race.challenger.episodes
     attempt = replace(
         attempt,
         saved=saved(found.policy),
@@ -127,7 +126,7 @@ def _simplified(search: Search, runner: EpisodeRunner) -> Assessment | None:
         notes=made_notes(found.policy, performance.trajectories),
         violations=performance.violations,
         accepted=True,
-        comparison=Comparison(gain.gain, episodes, gain.p),
+        comparison=Comparison.of(found.race),
     )
     validation = None if performance.score.exact else runner.validate(found.policy, None, usual)
     attempt = runner.with_spending(attempt, started)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.race import Course, Race, race
+from policygen.episodes.race import Course, Race, lengths_up_to, race
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, PolicygenError
 from policygen.policies.features import Lets
@@ -45,9 +45,8 @@ class Simplified:
     def __str__(self) -> str:
         if self.race is None:
             return f"no smaller policy was found that is not worse ({self.tried:,} candidates)"
-        episodes = self.race.challenger.episodes
-        basis = f" on {episodes} paired episodes that the simplification never used" if episodes else " (exact)"
-        return f"{size_words(self.original)} before, {size_words(self.policy)} now; {self.race.gain.gain:+.4g}{basis}"
+        basis = ", which the simplification never used" if self.race.episodes else ""
+        return f"{size_words(self.original)} before, {size_words(self.policy)} now; {self.race}{basis}"
 
 
 def size_words(policy: Policy) -> str:
@@ -82,7 +81,7 @@ def simplify(
     """
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
-    path = _Path(policy, course("simplify", episodes), (max(2, episodes // 5), episodes), limit, tell)
+    path = _Path(policy, course("simplify", episodes), lengths_up_to(episodes), limit, tell)
     trees = _trees(path, policy) if isinstance(policy, TablePolicy) else iter(())
     for number in range(CHECKS):
         if path.current is policy:  # at first, and again if all smaller ones have lost
@@ -90,7 +89,8 @@ def simplify(
             _shrink(path)
         if path.current is policy:
             break
-        checked = race(path.current, policy, course(f"simplified {number}", 2 * episodes), [2 * episodes])
+        fresh = course(f"simplified {number}", 2 * episodes)
+        checked = race(fresh.entrant(path.current), fresh.entrant(policy), [2 * episodes])
         if not checked.is_lost(MARGIN):
             return Simplified(path.current, policy, checked, path.tried)
         del path.policies[(len(path.policies) + 1) // 2 :]
@@ -111,6 +111,9 @@ class _Path:
         """The policy accepted last."""
         return self.policies[-1]
 
+    def _race(self, candidate: Policy) -> Race:
+        return race(self.course.entrant(candidate), self.course.entrant(self.policies[0]), self.lengths)
+
     def accept(self, candidate: Policy, *, forget: bool = True) -> bool:
         """Accept a new candidate unless it is worse; return whether it is accepted.
 
@@ -126,7 +129,7 @@ class _Path:
             self.course.played(candidate).extend(played)
         elif self.course.count + self.lengths[-1] > self._limit:
             return False
-        elif race(candidate, self.policies[0], self.course, self.lengths).is_lost(MARGIN):
+        elif self._race(candidate).is_lost(MARGIN):
             if forget:
                 self.course.forget(candidate)
             return False

@@ -9,7 +9,7 @@ from support import BEST_LAKE
 
 from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players
-from policygen.episodes.race import Course, Race, race
+from policygen.episodes.race import Course, Levels, Race, race
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score, episode_seeds, score_of_returns
 
@@ -69,9 +69,10 @@ def test_a_race_is_prolonged_while_undecided_and_no_seed_is_played_twice() -> No
             return players.play(policy, seeds)
 
         course = Course(good.task, episode_seeds(0, "race", 20), play, players.engine)
-        assert race(bad, good, course, [5, 20]).challenger.episodes == 5
-        assert race(alike, good, course, [5, 20]).challenger.episodes == 20
-        assert race(good, alike, course, [5, 20]).verdict == "undecided"
+        entrants = [course.entrant(policy) for policy in (good, alike, bad)]
+        assert race(entrants[2], entrants[0], [5, 20]).episodes == 5
+        assert race(entrants[1], entrants[0], [5, 20]).episodes == 20
+        assert race(entrants[0], entrants[1], [5, 20]).verdict == "undecided"
     assert len(played) == course.count == 5 + 20 + 20
     assert {*played} == {*course.seeds}
     course.forget(good)
@@ -81,4 +82,61 @@ def test_a_race_is_prolonged_while_undecided_and_no_seed_is_played_twice() -> No
 def test_exact_scores_play_nothing() -> None:
     policy = written(BEST_LAKE, "frozenlake")
     course = Course(policy.task, (), lambda *_: pytest.fail("played"), "exact", finite_mdp(policy.task))
-    assert race(policy, policy, course, [20, 100]).verdict == "equal"
+    assert race(course.entrant(policy), course.entrant(policy), [20, 100]).verdict == "equal"
+
+
+SEARCH = Levels(gain=0.1, loss=1, last=0.2, most=4)
+
+
+@pytest.mark.parametrize(
+    ("challenger", "incumbent", "levels", "verdict"),
+    [
+        (scored(3, 4, 5, 6.5, 8), scored(1, 2, 3, 4, 5), SEARCH, "better"),
+        (scored(0, 1, 2, 3, 4), scored(1, 2, 3, 4, 5), SEARCH, "worse"),
+        (scored(1, 2, 3, 4, 5), scored(1, 2, 3, 4, 5), SEARCH, "equal"),
+        (scored(1, 2, 3, 4, 4.9), scored(1, 2, 3, 4, 5), SEARCH, "worse"),  # any loss
+        (scored(9, 1, 3, 3, 5), scored(1, 2, 3, 4, 5), SEARCH, "undecided"),
+        (scored(3, 2, 4, 4.5), scored(1, 2, 3, 5), SEARCH, "better"),  # p = 0.13 after the last episodes
+        (scored(3, 2, 4, 4.5), scored(1, 2, 3, 5), Levels(0.1, 1), "undecided"),
+        (scored(1, 2, 3, float("nan")), scored(1, 2, 3, 4), SEARCH, "worse"),
+    ],
+)
+def test_levels_say_how_sure_a_race_has_to_be(
+    challenger: Score, incumbent: Score, levels: Levels, verdict: str
+) -> None:
+    assert Race(challenger, incumbent, levels).verdict == verdict
+
+
+def test_a_contender_whose_budget_ends_is_compared_on_the_episodes_that_it_has() -> None:
+    short, long = scored(2, 3, 4.5, violated=3), scored(1, 2, 3, 1000, violated=4)
+    found = race(lambda count: short, lambda count: long, [3, 6, 9], SEARCH)
+    assert (found.verdict, found.episodes) == ("better", 3)
+    assert found.incumbent.violations == long.violations
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Race(scored(9, 1, 3, 3), scored(1, 2, 3, 4)), "undecided after 4 paired episodes: ahead by 1.5 ["),
+        (Race(scored(1, 2, 3, 4), scored(9, 1, 3, 3)), "undecided after 4 paired episodes: behind by 1.5 ["),
+        (Race(scored(1, 2), scored(1, 2)), "undecided after 2 paired episodes: no difference"),
+        (Race(scored(1, 2), scored(1, 2), SEARCH), "equal on 2 paired episodes"),
+        (
+            Race(scored(*(120.0, 130.0) * 3), scored(*HUNDREDS)),
+            "better by 25 [19.25, 30.75] on 6 paired episodes, p = ",
+        ),
+        (Race(EXACT, EXACT), "equal (exact)"),
+        (Race(Score(0.6, 0.0, None, True, "exact"), EXACT), "better by 0.1 (exact)"),
+        (Race(Score(0.25, 0.0, None, True, "exact"), EXACT), "worse by 0.25 (exact)"),
+        (
+            Race(scored(*HUNDREDS, violated=3), scored(*HUNDREDS)),
+            "worse: it violates `overshoot` more often, in 3 of 6 episodes",
+        ),
+        (
+            Race(scored(*HUNDREDS), scored(*HUNDREDS, violated=3)),
+            "better: the other violates `overshoot` more often, in 3 of 6 episodes",
+        ),
+    ],
+)
+def test_the_words_of_a_race_state_the_result_its_size_and_its_basis(found: Race, words: str) -> None:
+    assert str(found).startswith(words)

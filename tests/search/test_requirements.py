@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chat_server import ChatServer
 from support import Line, fenced, page_of, summary_of, the_run, transcript_of
 
-from policygen.episodes.requirements import Violations
 from policygen.runs.logbook import Logbook
-from policygen.search.judge import judge_violations
 
 ENVS = Path(__file__).parents[2] / "envs"
 RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.5"\n'
@@ -31,25 +28,6 @@ def pole(workplace: Path) -> Path:
     return path
 
 
-def violations(violated: int = 0, *, hard: bool = True, allowed: float = 0.01) -> tuple[Violations, ...]:
-    return (Violations("overshoot", hard, allowed, violated, 20),)
-
-
-def test_a_violating_policy_never_replaces_one_that_meets_hard_requirements() -> None:
-    refused, mended = judge_violations(violations(3), violations(0)), judge_violations(violations(0), violations(3))
-    assert (refused.accepted, mended.accepted) == (False, True)
-    assert refused.words == "this violates `overshoot` more often: in 3 of 20 episodes"
-    assert mended.words == "the best so far violates `overshoot` more often: in 3 of 20 episodes"
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [({}, {}), ({"violated": 20, "hard": False}, {"hard": False}), ({"violated": 3, "allowed": 0.2}, {"allowed": 0.2})],
-)
-def test_returns_decide_where_requirements_do_not(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert judge_violations(violations(**one), violations(**other)) is None
-
-
 @pytest.mark.usefixtures("pole")
 def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: Line) -> None:
     with ChatServer([FALLING_EARLY, DRIFTING, FALLING_EARLY]) as server:
@@ -62,7 +40,7 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
     assert [one.name for one in first.violations] == ["rail", "upright"]
     assert drifting.score.mean > 20  # far longer than the best, and refused
     assert not drifting.accepted
-    assert "this violates `rail` more often: in" in said.out
+    assert "worse: it violates `rail` more often, in" in said.out
     assert "; violates rail in " in said.out
     assert "requirement rail: violated in 0 of 20 episodes (below 14%), worst 0." in said.out
     assert "requirement upright: violated in 20 of 20 episodes, worst 0." in said.out

@@ -41,7 +41,8 @@ def test_a_run_of_builtin_ends_with_a_small_table_that_is_not_worse(tmp_path: Pa
     assert (last.number, last.kind) == (attempts[-1].number, "simplified")
     assert found.policy == last.policy == Policy.load(found.folder)
     assert len(before.policy.rules) > 10 >= len(last.policy.rules)
-    again = race(last.policy, before.policy, course_for(last.policy, 200), [200])
+    course = course_for(last.policy, 200)
+    again = race(course.entrant(last.policy), course.entrant(before.policy), [200])
     assert not again.is_lost(MARGIN)
     assert found.summary.iterations == len(attempts) - 2
     assert found.summary.episodes == last.standing.episodes
@@ -64,7 +65,7 @@ def test_the_table_of_a_known_system_stays_as_good_to_the_last_digit() -> None:
     assert found.race.verdict == "equal"
     assert found.race.challenger.mean == pytest.approx(found.race.incumbent.mean, abs=1e-9)
     assert len(found.policy.rules) <= 5
-    assert str(found).endswith("+0 (exact)")
+    assert str(found).endswith("; equal (exact)")
 
 
 @settings(max_examples=25, deadline=None)
