@@ -142,6 +142,28 @@ def test_an_extension_imports_only_from_extensions_before_it():
     assert after == set()
 
 
+# The extensions that an extension cannot do without; any other can be deleted without it.
+NEEDS = {
+    "compare": {"plots", "sweeps"},
+    "film": {"plots"},
+    "mcp_server": {"page"},
+    "notebook": {"page"},
+    "page": {"plots"},
+    "plots": {"sweeps"},
+    "robust": {"plots"},
+    "seats": {"worlds"},
+    "training": {"plots", "local"},
+}
+
+
+def test_an_extension_needs_no_other_unless_it_is_stated():
+    found: dict[str, set[str]] = {}
+    for name in filter(extension_of, MODULES):
+        needed = {extension_of(one) for one in ours(early_imports(name))} - {"", extension_of(name)}
+        found.setdefault(extension_of(name), set()).update(needed)
+    assert {name: needed for name, needed in found.items() if needed} == NEEDS
+
+
 def test_the_library_and_the_commands_import_extensions_only_when_one_is_asked_for():
     public = [name for name in MODULES if room_of(name) in ("", "api", "cli")]
     early = {name: [one for one in ours(early_imports(name)) if room_of(one) == "extensions"] for name in public}
@@ -162,11 +184,22 @@ def typed(*words):
             assert not ended.code, words
     return out.getvalue()
 
+def refused(*words):
+    sys.argv = ["policygen", *words]
+    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.suppress(SystemExit):
+        main()
+    return err.getvalue()
+
 said = [typed("--help"), typed("run", "cartpole", "--iterations", "2", "--episodes", "5", "--set", "final_episodes=5")]
 (run,) = map(str, pathlib.Path("results").iterdir())
 for words in (["resume", run, "--iterations", "3"], ["show", run], ["eval", run], ["prompt", run], ["tasks"]):
     said.append(typed(*words))
 said.append(typed("tasks", "cartpole"))
+for text in ("next angle = spin", "objective = reward"):
+    pathlib.Path("p.txt").write_text("left = 0\\nright = angle\\n" + text)
+    said.append(refused("eval", "p.txt", "--task", "cartpole", "--episodes", "2"))
+for method in ("model", "q"):
+    said.append(refused("run", "cartpole", "--refine", method))
 print(json.dumps([sys.modules["policygen"].__file__, *said]))
 """
 
@@ -192,6 +225,13 @@ def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
     assert "sweep" not in help_
     assert "final score" in run
     assert all(others)
+    next_, objective, model, q = others[-4:]
+    assert (
+        "there is no statement `next NAME = EXPRESSION`; known are let, bins; another one needs its extension" in next_
+    )
+    assert "unknown output `objective`; known are left, right" in objective
+    for answer in (model, q):
+        assert "methods are none, auto, cma, coordinate, policy-iteration, as in --refine cma:500" in answer
     (folder,) = (tmp_path / "results").iterdir()
     assert not (folder / "learning_curve.png").exists()
 

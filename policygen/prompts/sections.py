@@ -1,4 +1,4 @@
-"""The table of prompt sections that abilities add: the data of each, and the place where prompts show it."""
+"""The registry of prompt sections that extensions add: the data of each, and the place where prompts show it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from policygen.registry import Registry
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
 
@@ -30,13 +31,13 @@ class Section:
     place: Place
 
 
-SECTIONS: dict[str, Section] = {}
+SECTIONS: Registry[Section] = Registry("section of prompts")
 """The sections by name, in the order in which prompts show those of one place."""
 
 
 def add_section(section: Section) -> None:
-    """Add a section to prompts, or replace that of the same name."""
-    SECTIONS[section.name] = section
+    """Add a section to prompts; raise UsageError if another one has its name."""
+    SECTIONS.add(section.name, section)
 
 
 def section_data(context: Context, config: RunConfig) -> dict[str, Any]:

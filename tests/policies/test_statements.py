@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -21,10 +19,9 @@ def capped(equation: Node, limit: Node) -> Node:
 
 
 @pytest.fixture(autouse=True)
-def limit() -> Iterator[None]:
+def limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(STATEMENTS, "_entries", dict(STATEMENTS))
     STATEMENTS.add("limit", Statement(words=("limit",), rewrite=capped))
-    yield
-    del STATEMENTS._entries["limit"]  # type: ignore[attr-defined]
 
 
 def texts(parsed: ParseResult) -> list[str]:

@@ -39,7 +39,7 @@ def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
 
 
 def test_a_section_of_ones_own_stands_at_its_place_and_is_left_out_without_data(monkeypatch) -> None:
-    monkeypatch.setattr(sections, "SECTIONS", dict(sections.SECTIONS))
+    monkeypatch.setattr(sections.SECTIONS, "_entries", dict(sections.SECTIONS))
     kept: dict[int, str] = {}
     add_section(Section("wishes", lambda context, config: kept.get(context.number), "after_account"))
     written("## Wishes\n{{ wishes }}", "_wishes")

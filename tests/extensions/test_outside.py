@@ -1,0 +1,92 @@
+"""A package outside this one adds a statement, a note and a refine method, as CONTRIBUTING.md describes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import environment
+
+LIMIT = """
+from policygen.policies.statements import STATEMENTS, Statement
+from policygen.quantities.tree import Call
+
+
+def cap(equation, limit):
+    limit = Call("fixed", (limit,))  # tuning keeps its numbers
+    return Call("clip", (equation, Call("neg", (limit,)), limit))
+
+
+STATEMENTS.add("limit", Statement(words=("limit",), rewrite=cap))
+"""
+CHANGES = """
+from policygen.runs.notes import note
+
+
+def count(policy, trajectories):
+    return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
+
+
+note("action_changes", int, make=count, heading="changes of the action", number=float)
+"""
+SHAKE = """
+import numpy as np
+
+from policygen.runs.methods import METHODS, Method
+from policygen.search.refine.tunable import Refined
+
+
+def shake(policy, trials, seed):
+    tunable, rng = trials.tunable(policy), np.random.default_rng(seed)
+    tried = [policy, *(tunable.at(rng.normal(0, trials.first_step, tunable.size)) for _ in range(9))]
+    seeds = trials.seeds(0, trials.episodes // len(tried))
+    if not tunable.size or not seeds:
+        return None
+    best = int(np.argmax(trials.maximised(tried, seeds)))
+    return Refined(tried[best], len(tried) * len(seeds), "shake", tunable.size)
+
+
+METHODS.add("shake", Method(shake))
+"""
+POLICY = "limit torque = 0.5\ntorque = -3*rate - 2*sin\n"
+SHORT = ("--episodes", "5", "--set", "final_episodes=5", "--set", "warmup_episodes=2", "--jobs", "1", "--report")
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with three modules, installed as a package that names them as entry points."""
+    site = tmp_path / "site"
+    (site / "mine-1.dist-info").mkdir(parents=True)
+    points = ["[policygen]"]
+    for name, text in (("limit", LIMIT), ("changes", CHANGES), ("shake", SHAKE)):
+        (site / f"mine_{name}.py").write_text(text)
+        points.append(f"{name} = mine_{name}")
+    (site / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (site / "mine-1.dist-info" / "entry_points.txt").write_text("\n".join(points) + "\n")
+    monkeypatch.chdir(tmp_path)
+    return site
+
+
+def typed(site: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "policygen", *words],
+        env=environment(PYTHONPATH=f"{site}:{Path(__file__).parents[2]}"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_statement_a_note_and_a_method_from_outside(installed: Path) -> None:
+    Path("start.txt").write_text(POLICY)
+    options = ("--policy", "equations", "--start", "start.txt", "--iterations", "1", "--refine", "shake:100")
+    typed(installed, "run", "pendulum", *options, *SHORT)
+    (folder,) = Path("results").iterdir()
+    assert "shake over 2 constants, 100 episodes" in (folder / "attempts.jsonl").read_text()
+    assert ", -fixed(0.5), fixed(0.5))" in typed(installed, "show", str(folder))
+    assert "changes of the action" in (folder / "report.html").read_text()
+    assert "changes of the action" in typed(installed, "compare", str(folder))
