@@ -388,13 +388,13 @@ def simplify(
 
 def export(
     source: Policy | str | Path,
-    to: Literal["c", "python"],
+    to: Literal["c", "python", "st"],
     path: str | Path | None = None,
     *,
     float32: bool = False,
     on_nan: Literal["hold", "zero", "fault"] | None = None,
 ) -> str:
-    """Export a policy as C99 or plain Python; also write it to `path`.
+    """Export a policy as C99, plain Python or Structured Text (IEC 61131-3); also write it to `path`.
 
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
@@ -407,9 +407,8 @@ def export(
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.c import c_files
+    from policygen.extensions.export.c import Options, c_files
     from policygen.extensions.export.formats import exported
-    from policygen.extensions.export.source import Options
 
     options, policy = Options(float32, on_nan), _policy(source)
     facts = origin_of(policy, source)

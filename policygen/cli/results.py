@@ -274,7 +274,7 @@ def report(run: Path, output: Path) -> None:
 
 @click.command()
 @opt.POLICY
-@click.option("--to", type=click.Choice(["c", "python"]), required=True, help="C99 or Python without libraries.")
+@click.option("--to", type=click.Choice(["c", "python", "st"]), required=True, help="C99, Python, or Structured Text.")
 @click.option("--float32", is_flag=True, help="Compute in single precision (c).")
 @click.option(
     "--on-nan",
@@ -293,6 +293,7 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, *,
     against those in three episodes. With --on-nan the function is `NAME_step`, which returns 0, or 1 if an observation
     that the policy reads is NaN or infinite. Without it an expression reads NaN as 0; a binned NaN is in the last bin.
     With --float32 nothing is computed in double precision; choices may then differ at ties, which are counted.
+    Structured Text (IEC 61131-3) is a function block.
     """
     from policygen import api
     from policygen.runs.reading import read_policy

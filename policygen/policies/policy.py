@@ -96,6 +96,11 @@ class Policy(ABC):
         """Number of results of the program that are the decision; the others are the next memory."""
         return len(self.program.results) - len(self.remembers)
 
+    @property
+    def finds_whole_action(self) -> bool:
+        """Whether the decision is one step, which looks the whole action up."""
+        return self.program.steps[self.program.results[0]].op == "look_up"
+
     @cached_property
     def _of_row(self) -> RowFunction:
         """The function from an observation, and the memory if there is one, to the action (and the next memory)."""
@@ -103,7 +108,7 @@ class Policy(ABC):
 
         def finish(texts: list[str]) -> str:
             action = texts[0]
-            if parts > 1 or (self.task.has_numbers and self.kind != "table"):
+            if parts > 1 or (self.task.has_numbers and not self.finds_whole_action):
                 action = f"array(({', '.join(texts[:parts])},), {'float32' if self.task.has_numbers else 'int64'})"
             return f"({action}, [{', '.join(texts[parts:])}])" if remembers else action
 
@@ -134,7 +139,10 @@ class Policy(ABC):
         """Return n actions and the columns of the next memory, for columns of observed and remembered numbers."""
         n, parts = len(columns[0]), self.decision_parts
         if self._computes:
-            columns = [np.ascontiguousarray(column, np.float64) for column in columns]
+            if not isinstance(columns, np.ndarray):
+                columns = [np.ascontiguousarray(column, np.float64) for column in columns]
+            elif columns.dtype != np.float64 or not columns.flags.c_contiguous:
+                columns = columns.astype(np.float64, order="C")
         with np.errstate(all="ignore"):
             results = self._of_columns(columns)
         return self.as_actions(results[:parts], n), results[parts:]
@@ -148,7 +156,7 @@ class Policy(ABC):
 
     def as_actions(self, decided: Sequence[Any], n: int) -> Actions:
         """Return the values of the steps of `decided` as n actions."""
-        if self.kind == "table":
+        if self.finds_whole_action:
             return np.asarray(decided[0])
         if self.task.action_space == "discrete":
             actions: Actions = np.empty(n, np.int64)

@@ -24,7 +24,7 @@ from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import INFINITE, Lowering, Program, Step, finite_number
 from policygen.quantities.tree import Node, names_in, needed_by
 from policygen.quantities.words import contains_batch, contains_scalar
-from policygen.quantities.writer import Kind, Writer
+from policygen.quantities.writer import COMMON, Kind, Writer
 
 Array = npt.NDArray[Any]
 RowFunction = Callable[..., Any]
@@ -48,11 +48,13 @@ class _PythonWriter(Writer):
 
     leave: ClassVar[str]  # leaves the quick form if `total` is not finite
 
-    def __init__(self, program: Program, inputs: Sequence[str], *, careful: bool) -> None:
-        self.careful = careful
+    def __init__(self, program: Program, inputs: Sequence[str], *, careful: bool, real: Any = float) -> None:
+        self.careful, self._real = careful, real
         self.bound: list[Any] = []  # values of the names b0, b1, ...
+        self._covered = _covered(program)
         self._checked: list[str] = []  # names of the values that have to be finite
         super().__init__(program, inputs)
+        self.results = list(map(self.number, program.results))
         for start in range(0, len(self._checked), _MOST_ADDED):
             some = " + ".join(self._checked[start : start + _MOST_ADDED])
             self.lines.append(f"total = {some}" if start == 0 else f"total += {some}")
@@ -64,140 +66,122 @@ class _PythonWriter(Writer):
         self.bound.append(value)
         return f"b{len(self.bound) - 1}"
 
-    literal = bind
+    def literal(self, value: float) -> str:
+        """Bind a constant."""
+        return self.bind(self._real(value))
 
     def define(self, name: str, text: str, kind: Kind) -> str:
         """Add an assignment."""
         self.lines.append(f"{name} = {text}")
         return name
 
-    def as_condition(self, number: str) -> str:
-        """Return a number as a condition."""
-        return f"({number} != 0.0)"
-
     def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
-        """Spell the operations that rows and columns share, or leave them to `other`."""
+        """Spell the operations with data, and those that differ between the two forms."""
         a = values[0]
-        if step.op == "finite":
-            if self.careful:
-                return f"finite({a})"
-            self._checked.append(a if a.isidentifier() else self.define(f"v{position}", a, "number"))
-            return self._checked[-1]
-        if step.op in ("==", "!="):
-            return f"({a} {step.op} {values[1]})"
-        if step.op == "equals":
-            return f"({a} == {self.bind(step.data)})"
-        if step.op == "single":
-            return f"single({a})"
-        return self.other(step, values)
+        match step.op:
+            case "finite" if not self.careful:
+                if position in self._covered:
+                    return a
+                self._checked.append(a if a.isidentifier() else self.define(f"v{position}", a, "number"))
+                return self._checked[-1]
+            case "contains":
+                return self.call("contains", ", ".join(values), self.bind(step.data))
+            case "equals" | "part":
+                return self.call(step.op, a, self.bind(step.data))
+            case "highest" if len(values) > 2:
+                return self.call("highest of many", ", ".join(values))
+            case "limited":
+                low, high, integer = step.data
+                inside = self.call("limited", a, self.bind(self._real(low)), self.bind(self._real(high)))
+                return self.call("rint", inside) if integer else inside
+            case "look_up":
+                return self.look_up(values, *self.program.tables[step.data])
+        if self.is_plain(step):
+            return self.call(step.op, *values)
+        return f"{_NAMES[step.op]}({', '.join(values)})"
+
+    def is_plain(self, step: Step) -> bool:
+        """Whether an operation has a template, rather than a function of `OPERATIONS`."""
+        return step.op in self.templates
 
     @abstractmethod
-    def other(self, step: Step, values: Sequence[str]) -> str:
-        """Spell an operation that differs between rows and columns."""
+    def look_up(self, values: Sequence[str], grid: Grid, entries: Array) -> str:
+        """Spell the look-up in a table."""
+
+
+# If one of these arguments is not finite, the result is not (or Python raises); None: any argument.
+_HANDING_ON = {
+    **dict.fromkeys(("+", "-", "*", "neg", "abs", "sqrt", "sin", "cos", "tan", "floor", "single", "finite")),
+    **dict.fromkeys(("/", "mod"), 1),
+}
+
+
+def _covered(program: Program) -> frozenset[int]:
+    """Return the steps whose values are finite if the values of later `finite` steps are."""
+    covered: set[int] = set()
+    for position, step in reversed(list(enumerate(program.steps))):
+        if step.op == "finite" or (step.op in _HANDING_ON and position in covered):
+            covered.update(step.arguments[: _HANDING_ON[step.op]])
+    return frozenset(covered)
+
+
+_EVERYWHERE = COMMON.keys() | {"where", "start", "finite", "single", "highest"}  # alike in both forms of a row
+_ROW = {
+    **COMMON,
+    **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "atan")},
+    **{"number": "(1.0 if {0} else 0.0)", "where": "({1} if {0} else {2})", "start": "({0} if {0} == {0} else {1})"},
+    **{"finite": "finite({0})", "single": "single({0})", "equals": "({0} == {1})", "part": "float({0}[{1}])"},
+    **{"contains": "contains(({0},), {1})", "highest": "(0 if {0} >= {1} else 1)"},
+    "highest of many": "({0},).index(max(({0},)))",
+    "limited": "({0} if {1} <= {0} <= {2} else {1} if {0} < {1} else {2})",
+    "rint": "float(round({0}))",
+    **{"/": "({0} / {1})", "mod": "({0} % {1})", "^": "pow({0} + 0.0, {1})", "atan2": "atan2({0} + 0.0, {1} + 0.0)"},
+    "floor": "float(floor({0}))",
+    "sign": "(1.0 if {0} > 0.0 else -1.0 if {0} < 0.0 else 0.0 if {0} == 0.0 else {0})",
+    "clip": "({0} if {1} <= {0} <= {2} else clip({0}, {1}, {2}))",
+    "min": "({0} if {0} <= {1} else {1} if {1} < {0} else {0} + {1})",
+    "max": "({0} if {0} >= {1} else {1} if {1} > {0} else {0} + {1})",
+}
 
 
 class _RowWriter(_PythonWriter):
-    infix: ClassVar[dict[str, str]] = {"and": "and", "or": "or", "not": "not"}
+    templates = _ROW
     repeated = frozenset(("min", "max", "clip", "sign", "start", "highest", "limited"))
     leave = "if total - total != 0.0: return careful(*given)"
 
-    def as_number(self, condition: str) -> str:
-        return f"(1.0 if {condition} else 0.0)"
-
-    def choose(self, condition: str, yes: str, no: str) -> str:
-        return f"({yes} if {condition} else {no})"
-
-    def other(self, step: Step, values: Sequence[str]) -> str:
-        a = values[0]
-        match step.op:
-            case "contains":
-                return f"contains(({', '.join(values)},), {self.bind(step.data)})"
-            case "start":
-                return f"({a} if {a} == {a} else {values[1]})"
-            case "part":
-                return f"float({a}[{self.bind(step.data)}])"
-            case "look_up":
-                grid, entries = self.program.tables[step.data]
-                bins = []
-                for value, dimension, stride in zip(values, grid.dimensions, grid.strides, strict=True):
-                    if dimension.edges:
-                        found = f"bisect({self.bind(dimension.rounded_edges)}, {value})"
-                        bins.append(found if stride == 1 else f"{found} * {self.bind(stride)}")
-                listed = entries.tolist() if entries.ndim == 1 else list(entries)
-                return f"{self.bind(listed)}[{' + '.join(bins) or '0'}]"
-            case "highest" if len(values) == 2:
-                return f"(0 if {a} >= {values[1]} else 1)"
-            case "highest":
-                scores = f"({', '.join(values)},)"
-                return f"{scores}.index(max({scores}))"
-            case "limited":
-                low, high, integer = step.data
-                low, high = self.bind(low), self.bind(high)
-                inside = f"({a} if {low} <= {a} <= {high} else {low} if {a} < {low} else {high})"
-                return f"float(round({inside}))" if integer else inside
+    def is_plain(self, step: Step) -> bool:
         if self.careful:
-            return f"{_NAMES[step.op]}({', '.join(values)})"
-        match step.op:
-            case "/":
-                return f"({a} / {values[1]})"
-            case "mod":
-                return f"({a} % {values[1]})"
-            case "^":
-                return f"pow({a} + 0.0, {values[1]})"
-            case "atan2":
-                return f"atan2({a} + 0.0, {values[1]} + 0.0)"
-            case "floor":
-                return f"float(floor({a}))"
-            case "sign":
-                return f"(1.0 if {a} > 0.0 else -1.0 if {a} < 0.0 else 0.0 if {a} == 0.0 else {a})"
-            case "clip" if self._in_order(step):
-                return f"({a} if {values[1]} <= {a} <= {values[2]} else clip({', '.join(values)}))"
-            case "min" | "max" if len(values) == 2:
-                sign, b = "<" if step.op == "min" else ">", values[1]
-                return f"({a} if {a} {sign}= {b} else {b} if {b} {sign} {a} else {a} + {b})"
-            case "min" | "max" | "clip":
-                return f"{_NAMES[step.op]}({', '.join(values)})"
-        return f"{step.op}({a})"
+            return step.op in _EVERYWHERE
+        if step.op == "clip":
+            low, high = (self.program.steps[i] for i in step.arguments[1:])
+            return low.op == high.op == "number" and bool(low.data <= high.data)
+        return step.op not in ("min", "max") or len(step.arguments) == 2
 
-    def _in_order(self, step: Step) -> bool:
-        low, high = (self.program.steps[i] for i in step.arguments[1:])
-        return low.op == high.op == "number" and low.data <= high.data
+    def look_up(self, values: Sequence[str], grid: Grid, entries: Array) -> str:
+        bins = []
+        for value, dimension, stride in zip(values, grid.dimensions, grid.strides, strict=True):
+            if dimension.edges:
+                found = f"bisect({self.bind(dimension.rounded_edges)}, {value})"
+                bins.append(found if stride == 1 else f"{found} * {self.bind(stride)}")
+        listed = entries.tolist() if entries.ndim == 1 else list(entries)
+        return f"{self.bind(listed)}[{' + '.join(bins) or '0'}]"
 
 
 class _ColumnWriter(_PythonWriter):
-    infix: ClassVar[dict[str, str]] = {"and": "&", "or": "|", "not": "~"}
+    templates: ClassVar[Mapping[str, str]] = {
+        **COMMON,
+        **{"and": "({0} & {1})", "or": "({0} | {1})", "not": "(~{0})", "number": "as_real({0})"},
+        **{"where": "where({0}, {1}, {2})", "start": "where({0} == {0}, {0}, {1})", "/": "({0} / ({1} + 0.0))"},
+        **{"finite": "finite({0})", "single": "single({0})", "equals": "({0} == {1})"},
+        **{"contains": "(contains(({0},), {1}) != 0.0)", "part": "{0}[:, {1}].astype(real)"},
+        **{"highest": "greater({1}, {0}).astype(int64)", "highest of many": "highest(({0},))"},
+        **{"limited": "clip({0}, {1}, {2})", "rint": "(rint({0}) + 0.0)"},
+    }
     repeated = frozenset(("start",))
     leave = "if not isfinite(total).all(): return careful(x)"
 
-    def as_number(self, condition: str) -> str:
-        return f"({condition} * 1.0)"
-
-    def choose(self, condition: str, yes: str, no: str) -> str:
-        return f"where({condition}, {yes}, {no})"
-
-    def other(self, step: Step, values: Sequence[str]) -> str:
-        a = values[0]
-        match step.op:
-            case "contains":
-                return f"(contains(({', '.join(values)},), {self.bind(step.data)}) != 0.0)"
-            case "start":
-                return f"where({a} == {a}, {a}, {values[1]})"
-            case "look_up":
-                grid, entries = self.program.tables[step.data]
-                return f"looked_up({self.bind(grid)}, {self.bind(entries)}, len(x[0]), {', '.join(values)})"
-            case "part":
-                return f"{a}[:, {self.bind(step.data)}].astype(float64)"
-            case "highest" if len(values) == 2:
-                return f"greater({values[1]}, {a}).astype(int64)"
-            case "highest":
-                return f"highest(({', '.join(values)},))"
-            case "limited":
-                low, high, integer = step.data
-                inside = f"clip({a}, {self.bind(low)}, {self.bind(high)})"
-                return f"(rint({inside}) + 0.0)" if integer else inside
-            case "/":
-                return f"({a} / ({values[1]} + 0.0))"
-        return f"{_NAMES[step.op]}({', '.join(values)})"
+    def look_up(self, values: Sequence[str], grid: Grid, entries: Array) -> str:
+        return f"looked_up({self.bind(grid)}, {self.bind(entries)}, len(x[0]), {', '.join(values)})"
 
 
 _NAMES = {name: f"o{position}" for position, name in enumerate(OPERATIONS)}
@@ -228,15 +212,16 @@ def _looked_up(grid: Grid, entries: Array, n: int, *values: Any) -> Array:
     )
 
 
-_COLUMN_NAMES = {
-    **{_NAMES[name]: operation.batch for name, operation in OPERATIONS.items()},
-    **{"where": np.where, "isfinite": np.isfinite, "clip": np.clip, "rint": np.rint, "int64": np.int64},
-    **{"greater": np.greater, "float64": np.float64, "looked_up": _looked_up},
-    "finite": lambda values: finite(np.asarray(values, np.float64)),
-    "contains": _contains,
-    "highest": _highest,
-    "single": lambda values: np.asarray(values, np.float32).astype(np.float64),
-}
+@functools.cache
+def _column_names(real: type) -> dict[str, Any]:
+    return {
+        **{_NAMES[name]: operation.batch for name, operation in OPERATIONS.items()},
+        **{"where": np.where, "isfinite": np.isfinite, "clip": np.clip, "rint": np.rint, "int64": np.int64},
+        **{"greater": np.greater, "looked_up": _looked_up, "contains": _contains, "highest": _highest, "real": real},
+        "as_real": lambda values: np.asarray(values, real),
+        "finite": lambda values: finite(np.asarray(values, real)),
+        "single": lambda values: np.asarray(values, np.float32).astype(real),
+    }
 
 
 @functools.lru_cache(maxsize=512)
@@ -271,8 +256,7 @@ def row_function(
 
     def form(*, careful: bool) -> Any:
         writer = _RowWriter(program, inputs, careful=careful)
-        results = list(map(writer.number, program.results))
-        returned = f"return {finish(results) if finish is not None else _tuple(results)}"
+        returned = f"return {finish(writer.results) if finish is not None else _tuple(writer.results)}"
         lines = [*writer.lines, returned]
         if careful:
             body = [*unpacked, *lines]
@@ -287,18 +271,21 @@ def row_function(
     return function
 
 
-def column_function(program: Program) -> ColumnFunction:
-    """Return a function of one float64 column of shape (n,) per input that returns the results; some may be numbers.
+def column_function(program: Program, real: type = np.float64) -> ColumnFunction:
+    """Return a function of one column of shape (n,) per input that returns the results; some may be numbers.
 
     Call it with numpy's warnings off (`np.errstate(all="ignore")`).
+
+    Args:
+        real: the type of the columns and of all arithmetic: float64 or float32.
     """
     inputs = [f"x[{i}]" for i in range(len(program.inputs))]
 
     def form(*, careful: bool) -> Any:
-        writer = _ColumnWriter(program, inputs, careful=careful)
-        results = _tuple(list(map(writer.number, program.results)))  # this may add statements
+        writer = _ColumnWriter(program, inputs, careful=careful, real=float if real is np.float64 else real)
         leave = None if careful else _when_needed(lambda: form(careful=True))
-        return _function([*writer.lines, f"return {results}"], "x", [*writer.bound, leave], _COLUMN_NAMES)
+        body = [*writer.lines, f"return {_tuple(writer.results)}"]
+        return _function(body, "x", [*writer.bound, leave], _column_names(real))
 
     function: ColumnFunction = form(careful=False)
     return function

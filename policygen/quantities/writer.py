@@ -1,10 +1,12 @@
-"""The statements that compute a program, in a language that a subclass spells."""
+"""The statements that compute a program, in a language that a subclass spells by a table of templates."""
 
 from __future__ import annotations
 
+import functools
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from policygen.quantities.program import TESTS, Program, Step
@@ -12,8 +14,12 @@ from policygen.quantities.program import TESTS, Program, Step
 Kind = Literal["number", "test", "whole"]
 
 _DEEPEST = 8  # nested operations of one statement: parsers have limits
-_INFIX = ("+", "-", "*")
-_COMPARED = ("<", "<=", ">", ">=")
+_LOGIC = ("and", "or", "not")
+# Operations that most languages spell alike.
+COMMON = {
+    **{name: f"({{0}} {name} {{1}})" for name in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "and", "or")},
+    **{"neg": "(-{0})", "not": "(not {0})", "condition": "({0} != 0.0)"},
+}
 
 
 class Writer(ABC):
@@ -23,7 +29,9 @@ class Writer(ABC):
     where a number is needed.
 
     Attributes:
-        infix: the operators `and`, `or`, `not`.
+        templates: the text of each operation, with `{0}`, `{1}`, ... for its arguments; conditions for `and`, `or`,
+            `not` and the first argument of `where`. `number` converts a condition to a number, `condition` a number
+            to a condition (NaN is not 0).
         lines: the statements so far.
         names: the names of steps, by position; a step with a name gets a statement of its own.
 
@@ -31,7 +39,7 @@ class Writer(ABC):
         before: names and texts of values that are defined first.
     """
 
-    infix: ClassVar[dict[str, str]]
+    templates: ClassVar[Mapping[str, str]]
     # The arguments of these operations are written more than once, so they have to be names.
     repeated: ClassVar[frozenset[str]] = frozenset()
 
@@ -63,16 +71,19 @@ class Writer(ABC):
     def number(self, position: int) -> str:
         """Return the text of a step's value as a number."""
         if position not in self._numbers:
-            self._numbers[position] = self.define(f"n{position}", self.as_number(self._conditions[position]), "number")
+            text = self.call("number", self._conditions[position])
+            self._numbers[position] = self.define(f"n{position}", text, "number")
         return self._numbers[position]
 
     def condition(self, position: int) -> str:
         """Return the text of a step's value as a condition: whether it is not 0."""
-        return self._conditions.get(position) or self.as_condition(self.number(position))
+        return self._conditions.get(position) or self.call("condition", self.number(position))
 
     def _write(self, position: int, step: Step) -> None:
         kind: Kind = "test" if step.op in TESTS else "whole" if step.op in ("highest", "look_up") else "number"
-        text = self._spelled(position, step)
+        conditions = len(step.arguments) if step.op in _LOGIC else 1 if step.op == "where" else 0
+        values = [*map(self.condition, step.arguments[:conditions]), *map(self.number, step.arguments[conditions:])]
+        text = self.spelled(position, step, values)
         self._depth[position] = 1 + max((self._depth.get(i, 0) for i in step.arguments), default=0)
         is_text = text.isidentifier()
         if not is_text and (position in self.names or self._uses[position] > 1 or self._depth[position] > _DEEPEST):
@@ -80,21 +91,15 @@ class Writer(ABC):
             self._depth[position] = 0
         (self._conditions if kind == "test" else self._numbers)[position] = text
 
-    def _spelled(self, position: int, step: Step) -> str:
-        match step.op:
-            case "where":
-                return self.choose(self.condition(step.arguments[0]), *map(self.number, step.arguments[1:]))
-            case "and" | "or":
-                left, right = map(self.condition, step.arguments)
-                return f"({left} {self.infix[step.op]} {right})"
-            case "not":
-                return f"({self.infix['not']} {self.condition(step.arguments[0])})"
-        values = list(map(self.number, step.arguments))
-        if step.op in _INFIX or step.op in _COMPARED:
-            return f"({values[0]} {step.op} {values[1]})"
-        if step.op == "neg":
-            return f"(-{values[0]})"
-        return self.spelled(position, step, values)
+    def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
+        """Return the text of an operation with these arguments."""
+        return self.call(step.op, *values)
+
+    def call(self, operation: str, *arguments: str) -> str:
+        """Fill in a template; an argument between commas or brackets needs no parentheses of its own."""
+        template = self.templates[operation]
+        enclosed = _enclosed(template)
+        return template.format(*(bare(text) if i in enclosed else text for i, text in enumerate(arguments)))
 
     @abstractmethod
     def literal(self, value: float) -> str:
@@ -104,21 +109,14 @@ class Writer(ABC):
     def define(self, name: str, text: str, kind: Kind) -> str:
         """Add the statement that gives a value a name; return the name."""
 
-    @abstractmethod
-    def as_number(self, condition: str) -> str:
-        """Return a condition as a number."""
 
-    @abstractmethod
-    def as_condition(self, number: str) -> str:
-        """Return a number as a condition; NaN is not 0."""
-
-    @abstractmethod
-    def choose(self, condition: str, yes: str, no: str) -> str:
-        """Return the text of `where`."""
-
-    @abstractmethod
-    def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
-        """Return the text of any other operation with these arguments."""
+@functools.cache
+def _enclosed(template: str) -> frozenset[int]:
+    """Return the numbers of the arguments that stand between commas or brackets wherever they occur."""
+    numbers = set(map(int, re.findall(r"\{(\d)\}", template)))
+    enclosed = re.compile(r"(?<=[(,\[])\s?\{(\d)\}(?=[),\]])")
+    free = set(map(int, re.findall(r"\{(\d)\}", enclosed.sub("", template))))
+    return frozenset(numbers - free)
 
 
 def bare(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Export of policies to C99 and plain Python."""
+"""Export of policies to C99, plain Python and Structured Text."""

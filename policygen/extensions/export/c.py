@@ -5,21 +5,18 @@ In single precision (`Options.float32`) all types, constants and functions are s
 
 from __future__ import annotations
 
-import math
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.export.source import PLAIN, Options, Source, comment_text, double, short_name
+from policygen.extensions.export.source import Source, comment_text, double, short_name
 from policygen.policies.policy import Policy
-from policygen.quantities.operations import OPERATIONS
-from policygen.quantities.program import INFINITE, Step
-from policygen.quantities.spelling import finite
+from policygen.quantities.spelling import column_function
 from policygen.quantities.writer import Kind, bare
 from policygen.tasks.task import Task
 
@@ -36,81 +33,28 @@ _TYPES = {"number": "double", "test": "int", "whole": "unsigned long"}
 _UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned long"}  # by bytes
 
 
-def _returning(head: str, value: str) -> str:
-    """Write a function that returns one expression."""
-    return f"static {head}\n{{\n    return {value};\n}}"
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of exported C."""
+
+    float32: bool = False  # whether all arithmetic is in single precision
+    # Reaction to an observation that is NaN or infinite: `hold` the last action, `zero`, or `fault` (no action). None:
+    # as in policygen, where in an expression NaN counts as 0, and an infinity as a million with its sign; if it is
+    # binned directly, NaN falls into the last bin.
+    on_nan: Literal["hold", "zero", "fault"] | None = None
 
 
-_HELPERS = {
-    "pg_min": _returning("double pg_min(double a, double b)", "isnan(a) || a < b ? a : b"),
-    "pg_max": _returning("double pg_max(double a, double b)", "isnan(a) || a > b ? a : b"),
-    "pg_clip": _returning("double pg_clip(double x, double low, double high)", "pg_min(pg_max(x, low), high)"),
-    "pg_mod": """/* The remainder with the divisor's sign. */
-static double pg_mod(double a, double b)
-{
-    double rest;
-    if (!isfinite(a))
-        return NAN;
-    rest = fmod(a, b);
-    return (rest < 0.0 && b >= 0.0) || (rest > 0.0 && b < 0.0) ? rest + b : rest;
-}""",
-    "pg_sign": _returning("double pg_sign(double x)", "isnan(x) ? x : (double)((x > 0.0) - (x < 0.0))"),
-    "pg_same": _returning("int pg_same(double a, double b)", "a <= b && a >= b"),
-    "pg_start": """/* The remembered value, or the start if there is none yet (NAN). */
-static double pg_start(double before, double start)
-{
-    return isnan(before) ? start : before;
-}""",
-    "pg_finite": f"""/* NaN counts as 0, infinity as a million. */
-static double pg_finite(double x)
-{{
-    if (isnan(x))
-        return 0.0;
-    if (isinf(x))
-        return x > 0.0 ? {INFINITE!r} : {-INFINITE!r};
-    return x;
-}}""",
-    "pg_bin": """/* The number of edges at or below x; all of them if x is NaN. */
-static unsigned long pg_bin(double x, const float *edges, unsigned long count)
-{
-    unsigned long first = 0, last = count;
-    while (first < last) {
-        const unsigned long middle = (first + last) / 2;
-        if (x < (double)edges[middle])
-            last = middle;
-        else
-            first = middle + 1;
-    }
-    return first;
-}""",
-    "pg_whole": """/* The nearest of the whole numbers 0 to last; last if x is NaN. */
-static unsigned long pg_whole(double x, unsigned long last)
-{
-    if (x < 0.5)
-        return 0;
-    return x < (double)last - 0.5 ? (unsigned long)(x + 0.5) : last;
-}""",
-    "pg_highest": """/* The index of the highest score; on a tie, the first. */
-static unsigned long pg_highest(const double *scores, unsigned long count)
-{
-    unsigned long best = 0, i;
-    for (i = 1; i < count; ++i) {
-        if (scores[i] > scores[best])
-            best = i;
-    }
-    return best;
-}""",
-}
+PLAIN = Options()
 
 
 def in_single(code: str) -> str:
     """Rewrite types, constants and functions of `math.h` for single precision; comments must hold no decimals."""
-    code = _DOUBLE.sub(lambda found: constant(float(found[0])), re.sub(r"\bdouble\b", "float", code))
+    code = _DOUBLE.sub(lambda found: single(float(found[0])), re.sub(r"\bdouble\b", "float", code))
     return _FUNCTION.sub(r"\1f", code)
 
 
-def constant(value: float) -> str:
-    """Write a float constant."""
+def single(value: float) -> str:
+    """Write a constant in single precision."""
     with np.errstate(over="ignore"):
         text = str(np.float32(value))
     if "inf" in text:
@@ -122,25 +66,21 @@ class PolicyInC(Source):
     """A policy as C99."""
 
     about = "C99; do not compile with -ffast-math: NaN must be detectable."
+    helpers = "helpers.c"
     templates: ClassVar[Mapping[str, str]] = {
         **Source.templates,
-        "==": "pg_same({0}, {1})",
-        "!=": "!pg_same({0}, {1})",
-        "number": "(double)({0})",
-        "/": "({0} / ({1} + 0.0))",  # zero has no sign in policies: + 0.0 turns -0.0 into 0.0
-        "^": "pow({0} + 0.0, {1})",
-        "atan2": "atan2({0} + 0.0, {1} + 0.0)",
-        "abs": "fabs({0})",
-        "rint": "(rint({0}) + 0.0)",  # C rounds -0.2 to -0.0
         **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "floor", "atan")},
-        "observed": "observation[{0}]",
-        "bin": "pg_bin({0}, {1}, {2})",
+        **{"and": "({0} && {1})", "or": "({0} || {1})", "not": "(!{0})", "where": "({0} ? {1} : {2})"},
+        **{"==": "pg_same({0}, {1})", "!=": "(!pg_same({0}, {1}))", "condition": "(!pg_same({0}, 0.0))"},
+        **{"number": "({0} ? 1.0 : 0.0)", "real": "(double)({0})", "single": "(double)(float)({0})"},
+        "/": "({0} / ({1} + 0.0))",  # zero has no sign in policies: + 0.0 turns -0.0 into 0.0
+        **{"^": "pow({0} + 0.0, {1})", "atan2": "atan2({0} + 0.0, {1} + 0.0)", "abs": "fabs({0})"},
+        "rint": "(rint({0}) + 0.0)",  # C rounds -0.2 to -0.0
+        **{"observed": "observation[{0}]", "bin": "pg_bin({0}, {1}, {2})"},
+        "code in byte": "(pg_cells[{0} / {1}] >> ({0} % {1} * {2})) & {3}",
         "highest": "pg_highest((const double[]){{{0}}}, {1})",
-        "single": "(double)(float){0}",
+        **{"inf": "INFINITY", "-inf": "(-INFINITY)", "nan": "NAN"},
     }
-    helpers = _HELPERS
-    infix: ClassVar[dict[str, str]] = {"and": "&&", "or": "||", "not": "!"}
-    integer_division = "/"
     slot = "memory->{1}"
     brackets = ("{", "}")
     end = ";"
@@ -154,51 +94,31 @@ class PolicyInC(Source):
         self.has_memory = bool(self.memory) or self.holds
         # The values of the actuators that are closest to zero; for a choice, the index of its first label.
         zeros = [0 if a.is_choice else min(max(0.0, a.low), a.high) for a in self.task.actuators]
-        self.fallback = [self._cast(self._single(zero), k) for k, zero in enumerate(zeros)]
+        self.fallback = [str(zero) if isinstance(zero, int) else single(zero) for zero in zeros]
         self.reset = f"void {self.name}_reset(struct {self.name}_memory *memory)"
         self.decide = self._head("int" if self.discrete else "void", "act", bool(self.memory), not self.discrete)
         self.entry = self._head("int", "step", self.has_memory, True) if options.on_nan else self.decide
-
-    def add(self, statement: str) -> None:
-        """Add a statement to the body."""
-        self.lines += self._wrapped(statement)
 
     def define(self, name: str, text: str, kind: Kind) -> str:
         """Define a local."""
         self.add(f"const {_TYPES[kind]} {name} = {bare(text)}")
         return name
 
-    def literal(self, value: float) -> str:
-        """Write a constant."""
-        return (
-            double(value)
-            if math.isfinite(value)
-            else {math.inf: "INFINITY", -math.inf: "(-INFINITY)"}.get(value, "NAN")
-        )
+    def constant(self, value: float) -> str:
+        """Write a constant of an array."""
+        return str(value) if isinstance(value, int) else single(value)
 
-    def as_number(self, condition: str) -> str:
-        """Return a condition as a number."""
-        return f"({condition} ? 1.0 : 0.0)"
-
-    def as_condition(self, number: str) -> str:
-        """Return a number as a condition."""
-        return f"!pg_same({number}, 0.0)"
-
-    def choose(self, condition: str, yes: str, no: str) -> str:
-        """Write `where`."""
-        return f"({condition} ? {yes} : {no})"
-
-    def _wrapped(self, statement: str) -> list[str]:
-        """Return the lines of a statement."""
-        wrapper = textwrap.TextWrapper(110, "    ", "        ", break_long_words=False, break_on_hyphens=False)
-        return wrapper.wrap(f"{statement};")
-
-    def _declaration(self, name: str, values: npt.NDArray[Any]) -> str:
+    def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
+        """Return the left side of an array's definition."""
         kind = {"f": "float", "i": "int"}.get(values.dtype.kind) or _UNSIGNED[values.itemsize]
-        return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)}"
+        return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)} ="
 
-    def _single(self, value: float) -> str:
-        return str(value) if isinstance(value, int) else constant(value)
+    def set_action(self, values: Sequence[str]) -> None:
+        """Set the action."""
+        if self.discrete:
+            self.add(f"const int action = (int)({bare(values[0])})")
+        for k, value in enumerate(() if self.discrete else values):
+            self.add(f"action[{k}] = {value if value.startswith('pg_actions') else f'({self.kind}){value}'}")
 
     def _head(self, returned: str, name: str, has_memory: bool, has_action: bool) -> str:
         """Write the head of a function."""
@@ -207,7 +127,8 @@ class PolicyInC(Source):
         arguments += [f"{self.kind} action[{len(self.task.actuators)}]"] * has_action
         return f"{returned} {self.name}_{name}({', '.join(arguments)})"
 
-    def _file(self) -> Iterator[str]:
+    def file(self) -> Iterator[str]:
+        """Yield the lines of a single file."""
         yield from self._usage()
         yield from ("#include <math.h>", "", *self._constants(), *self._declarations(), "", *self._definitions())
 
@@ -285,10 +206,6 @@ class PolicyInC(Source):
     def _in_own_precision(self, code: Iterable[str]) -> list[str]:
         return list(map(in_single, code) if self.options.float32 else code)
 
-    def _cast(self, value: str, index: int) -> str:
-        """Convert a value of an actuator to the type of the actions."""
-        return f"(float){value}" if self.task.has_numbers and self.task.actuators[index].is_choice else value
-
     def _usage(self) -> list[str]:
         """Return the first comment."""
         usage = [f"{self.entry};"]
@@ -306,10 +223,10 @@ class PolicyInC(Source):
             usage += [then, "and no value is remembered.", ""]
         if self.has_memory:
             usage += [f"{self.reset};", "", "There is one memory for each controlled system; reset it at every start."]
-        return ["/*", *(f" * {line}".rstrip() for line in self._heading(usage)), " */"]
+        return ["/*", *(f" * {line}".rstrip() for line in self.heading(usage)), " */"]
 
     def _constants(self) -> list[str]:
-        return self._in_own_precision([*self._used_helpers(), *self.data])
+        return self._in_own_precision([*self.used_helpers(), *self.data])
 
     def _declarations(self) -> Iterator[str]:
         if self.has_memory:
@@ -337,7 +254,7 @@ class PolicyInC(Source):
             return
         # The function to call checks that observations are finite, and only then decides.
         known = " && ".join(f"isfinite(observation[{i}])" for i in self.observed) or "1"
-        yield from ("", self.entry, "{", *self._wrapped(f"const int known = {known}"), "    if (!known) {")
+        yield from ("", self.entry, "{", *self.wrapped(f"const int known = {known}"), "    if (!known) {")
         unknown = {"hold": held, "zero": self.fallback, "fault": []}[self.options.on_nan]
         yield from (f"        action[{k}] = {value};" for k, value in enumerate(unknown))
         yield "        return 1;\n    }"
@@ -345,18 +262,6 @@ class PolicyInC(Source):
         yield f"    action[0] = {act});" if self.discrete else f"    {act}, action);"
         yield from (f"    {slot} = action[{k}];" for k, slot in enumerate(held))
         yield "    return 0;\n}"
-
-    def _set_action(self, values: Sequence[str]) -> None:
-        if self.discrete:
-            self.add(f"const int action = (int){values[0]}")
-            return
-        parts = range(len(self.task.actuators))
-        if self.policy.kind == "table":
-            texts = [self.call("part", values[0], str(k)) for k in parts]
-        else:
-            texts = [f"({self.kind}){value}" for value in values]
-        for k, text in enumerate(texts):
-            self.add(f"action[{k}] = {text}")
 
 
 def tested_steps(episode: Trajectory) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
@@ -375,46 +280,14 @@ def changed_by_single(policy: Policy, episodes: Sequence[Trajectory]) -> int:
 
 def in_single_precision(policy: Policy, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the actions, shape (n, m), of an episode with observations (n, d), all arithmetic in single precision."""
-    program, parts, decided = policy.program, policy.decision_parts, []
-    memory = np.full(len(policy.remembers), np.nan, np.float32)
+    step, parts, decided = column_function(policy.program, np.float32), policy.decision_parts, []
+    memory = np.full((len(policy.remembers), 1), np.nan, np.float32)
     for row in rows.astype(np.float32):
-        numbers, values = [*row, *memory], list[Any]()
         with np.errstate(all="ignore"):
-            for step in program.steps:
-                values.append(_in_single(step, [values[i] for i in step.arguments], numbers, program.tables))
-        results = [values[i] for i in program.results]
+            results = step([*row[:, None], *memory])
         decided.append(np.ravel(policy.as_actions(results[:parts], 1)))
-        memory = np.array([np.ravel(value)[0] for value in results[parts:]], np.float32)
+        memory = np.array([np.ravel(value)[:1] for value in results[parts:]], np.float32)
     return np.array(decided)
-
-
-def _in_single(step: Step, values: Sequence[Any], numbers: Sequence[Any], tables: Sequence[Any]) -> Any:
-    """Return the value of a step, an array of one number in single precision."""
-    match step.op:
-        case "input":
-            return np.full(1, numbers[step.data], np.float32)
-        case "number":
-            return np.full(1, step.data, np.float32)
-        case "finite":
-            return finite(values[0])
-        case "start":
-            return values[1] if np.isnan(values[0][0]) else values[0]
-        case "single":
-            return values[0]
-        case "highest":
-            return np.argmax(np.stack(values), axis=0)
-        case "equals":
-            return np.asarray(values[0] == step.data, np.float32)
-        case "limited":
-            low, high, integer = step.data
-            inside = np.clip(values[0], np.float32(low), np.float32(high))
-            return np.rint(inside) + np.float32(0.0) if integer else inside
-        case "look_up":
-            grid, entries = tables[step.data]
-            return grid.look_up(values, entries)
-        case "part":
-            return values[0][:, step.data].astype(np.float32)
-    return np.asarray(OPERATIONS[step.op].batch(*values), np.float32)
 
 
 def _tolerances(task: Task, *, float32: bool) -> list[float]:

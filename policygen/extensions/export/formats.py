@@ -1,16 +1,16 @@
-"""The formats of exported policies, and the functions that write them."""
+"""The formats of exported policies, and the function that writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from policygen.errors import UsageError
-from policygen.extensions.export.c import PolicyInC
+from policygen.extensions.export.c import PLAIN, Options, PolicyInC
 from policygen.extensions.export.python import PolicyInPython
-from policygen.extensions.export.source import PLAIN, Options
+from policygen.extensions.export.st import PolicyInST
 from policygen.policies.policy import Policy
 
-FORMATS = ("c", "python")
+FORMATS = ("c", "python", "st")
 
 
 def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Options = PLAIN) -> str:
@@ -31,4 +31,4 @@ def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Option
     if options != PLAIN:
         flag = "--float32" if options.float32 else "--on-nan"
         raise UsageError(f"{flag} is for policies exported to c, not to {to}: leave it out")
-    return PolicyInPython(policy, facts).text()
+    return (PolicyInST if to == "st" else PolicyInPython)(policy, facts).text()

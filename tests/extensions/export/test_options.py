@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from support import Line
 
 import policygen
-from policygen.extensions.export.c import PolicyInC, in_single_precision
+from policygen.extensions.export.c import PLAIN, Options, PolicyInC, in_single_precision
 from policygen.extensions.export.formats import exported
-from policygen.extensions.export.source import PLAIN, Options, short_name
+from policygen.extensions.export.source import short_name
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import Node
 
@@ -174,7 +174,7 @@ def test_options_that_do_not_apply_are_one_sentence(line: Line, tmp_path: Path) 
     written(EXPORTED["cartpole"], "cartpole").save(tmp_path / "best.json")
     for words, said in (
         (("--to", "python", "--float32"), "--float32 is for policies exported to c"),
-        (("--to", "python", "--on-nan", "hold"), "--on-nan is for policies exported to c"),
+        (("--to", "st", "--on-nan", "hold"), "--on-nan is for policies exported to c"),
         (("--to", "c", "--on-nan", "guess"), "'guess' is not one of"),
     ):
         refused = line("export", tmp_path / "best.json", *words)
