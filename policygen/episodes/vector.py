@@ -8,6 +8,7 @@ results, operations have the same order and precision, and squares and cosines u
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -118,50 +119,104 @@ def _squared(values: Array) -> Array:
 
 
 def _cosines(values: Array) -> Array:
-    return np.array([math.cos(value) for value in values.tolist()])  # numpy's vectorised cosine may differ
+    return np.array([*map(math.cos, values.tolist())])  # numpy's vectorised cosine may differ
 
 
 def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute `AcrobotEnv.step`: one step of the fourth-order Runge-Kutta method."""
     torque = np.asarray(env.AVAIL_TORQUE, np.float64)[actions]
+    links = _links(
+        len(torque),
+        *(env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_LENGTH_1, env.LINK_COM_POS_1, env.LINK_COM_POS_2, env.LINK_MOI),
+    )
+    if env.book_or_nips == "nips":
+        links = (*links[:-1], None)
     step = env.dt
     half = step / 2.0
-    k1 = _accelerations(env, state, torque)
-    k2 = _accelerations(env, state + half * k1, torque)
-    k3 = _accelerations(env, state + half * k2, torque)
-    k4 = _accelerations(env, state + step * k3, torque)
+    k1 = _accelerations(links, state, torque)
+    k2 = _accelerations(links, state + half * k1, torque)
+    k3 = _accelerations(links, state + half * k2, torque)
+    k4 = _accelerations(links, state + step * k3, torque)
     state = state + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
-    angles = state[:2]
-    while (np.abs(angles) > np.pi).any():  # angles above pi first, as in Gymnasium
+    angles, speeds = state[:2], state[2:]
+    while np.abs(angles).max() > np.pi:  # angles above pi first, as in Gymnasium
         angles[:] = np.where(angles > np.pi, angles - 2 * np.pi, np.where(angles < -np.pi, angles + 2 * np.pi, angles))
-    state[2] = _clipped(state[2], -env.MAX_VEL_1, env.MAX_VEL_1)
-    state[3] = _clipped(state[3], -env.MAX_VEL_2, env.MAX_VEL_2)
-    cosines, sines = np.cos(angles), np.sin(angles)
-    observations = _rows(cosines[0], sines[0], cosines[1], sines[1], state[2], state[3]).T
-    ended = -cosines[0] - np.cos(state[1] + state[0]) > 1.0
-    return StepResult(state, observations, np.where(ended, 0.0, -1.0), ended)
+    fastest = _rows_of(len(torque), env.MAX_VEL_1, env.MAX_VEL_2)
+    np.minimum(np.maximum(speeds, -fastest), fastest, out=speeds)
+    seen, cosines = np.empty((6, len(torque)), np.float32), np.cos(angles)
+    seen[0:4:2], seen[1:4:2], seen[4:] = cosines, np.sin(angles), speeds
+    ended = -cosines[0] - np.cos(angles[1] + angles[0]) > 1.0
+    return StepResult(state, seen.T, ended - 1.0, ended)
 
 
-def _accelerations(env: Any, state: Array, torque: Array) -> Array:
-    """Compute `AcrobotEnv._dsdt`: derivatives of angles and speeds of n copies, shape (4, n)."""
-    m1, m2, l1 = env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_LENGTH_1
-    c1, c2, inertia, g = env.LINK_COM_POS_1, env.LINK_COM_POS_2, env.LINK_MOI, 9.8
-    theta1, theta2, speed1, speed2 = state
-    cosine, sine = np.cos(theta2), np.sin(theta2)
-    d1 = m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * cosine) + inertia + inertia
-    d2 = m2 * (c2**2 + l1 * c2 * cosine) + inertia
-    phi2 = m2 * c2 * g * np.cos(theta1 + theta2 - np.pi / 2.0)
-    phi1 = (
-        -m2 * l1 * c2 * _squared(speed2) * sine
-        - 2 * m2 * l1 * c2 * speed2 * speed1 * sine
-        + (m1 * c1 + m2 * l1) * g * np.cos(theta1 - np.pi / 2)
-        + phi2
+@functools.lru_cache(maxsize=32)
+def _rows_of(n: int, *values: float) -> Array:
+    """Return an array with n times the same value in each row, which numpy combines faster than a single number."""
+    return np.repeat(np.array(values)[:, np.newaxis], n, axis=1)
+
+
+@functools.lru_cache(maxsize=32)
+def _links(n: int, m1: float, m2: float, l1: float, c1: float, c2: float, inertia: float) -> tuple[Any, ...]:
+    """Return the constants of `AcrobotEnv._dsdt` for n copies, some for two rows at once."""
+    g, lever = 9.8, m2 * l1 * c2
+    return (
+        _rows_of(n, np.pi / 2, np.pi / 2),
+        _rows_of(n, 2 * l1 * c2, l1 * c2),
+        _rows_of(n, l1**2 + c2**2, c2**2),
+        _rows_of(n, m2, m2),
+        _rows_of(n, inertia, inertia),
+        _rows_of(n, m2 * c2 * g, (m1 * c1 + m2 * l1) * g),
+        _rows_of(n, lever, -lever),
+        *_rows_of(n, m1 * c1**2, inertia, 2 * m2 * l1 * c2, m2 * c2**2 + inertia),
+        True,
     )
-    driving = torque + d2 / d1 * phi1
-    if env.book_or_nips != "nips":
-        driving = driving - m2 * l1 * c2 * _squared(speed1) * sine
-    acceleration2 = (driving - phi2) / (m2 * c2**2 + inertia - _squared(d2) / d1)
-    return _rows(speed1, speed2, -(d2 * acceleration2 + phi1) / d1, acceleration2)
+
+
+def _accelerations(links: tuple[Any, ...], state: Array, torque: Array) -> Array:
+    """Compute `AcrobotEnv._dsdt`: derivatives of angles and speeds of n copies, shape (4, n).
+
+    For few copies numpy's calls take longer than their arithmetic, so a call computes several rows where it can.
+    """
+    right, coupling, fixed, mass, inertias, weights, levers, own, inertia, cross, last, book = links
+    derivatives, angles = np.empty_like(state), np.empty((3, len(torque)))
+    angles[0], angles[2] = state[1], state[0]
+    np.add(state[0], state[1], out=angles[1])
+    angles[1:] -= right
+    cosines, sine = np.cos(angles), np.sin(state[1])
+    d = coupling * cosines[0]
+    d += fixed
+    d *= mass
+    d1, d2 = d[0], d[1]
+    d1 += own
+    d += inertias
+    d1 += inertia
+    gravity = weights * cosines[1:]
+    phi2 = gravity[0]
+    centrifugal = levers * _squared(state[2:])
+    centrifugal *= sine
+    phi1 = cross * state[3]
+    phi1 *= state[2]
+    phi1 *= sine
+    np.subtract(centrifugal[1], phi1, out=phi1)
+    phi1 += gravity[1]
+    phi1 += phi2
+    driving = d2 / d1
+    driving *= phi1
+    driving += torque
+    if book:
+        driving -= centrifugal[0]
+    driving -= phi2
+    divisor = _squared(d2)
+    divisor /= d1
+    np.subtract(last, divisor, out=divisor)
+    derivatives[:2] = state[2:]
+    acceleration = derivatives[3]
+    np.divide(driving, divisor, out=acceleration)
+    d2 *= acceleration
+    d2 += phi1
+    np.negative(d2, out=d2)
+    np.divide(d2, d1, out=derivatives[2])
+    return derivatives
 
 
 def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
@@ -189,7 +244,7 @@ def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResu
     velocity = velocity + ((actions - 1) * env.force + _cosines(3 * position) * (-env.gravity))
     velocity = _clipped(velocity, -env.max_speed, env.max_speed)
     position = _clipped(position + velocity, env.min_position, env.max_position)
-    velocity = np.where((position == env.min_position) & (velocity < 0), 0.0, velocity)
+    np.copyto(velocity, 0.0, where=(position == env.min_position) & (velocity < 0))
     ended = (position >= env.goal_position) & (velocity >= env.goal_velocity)
     state = _rows(position, velocity)
     return StepResult(state, state.T, np.full(len(ended), -1.0), ended)
