@@ -27,7 +27,7 @@ class StepResult:
     """
 
     state: Array
-    observations: Array
+    observations: npt.NDArray[Any]
     rewards: Array
     ended: npt.NDArray[np.bool_]
 

@@ -125,12 +125,9 @@ def _cosines(values: Array) -> Array:
 def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute `AcrobotEnv.step`: one step of the fourth-order Runge-Kutta method."""
     torque = np.asarray(env.AVAIL_TORQUE, np.float64)[actions]
-    links = _links(
-        len(torque),
-        *(env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_LENGTH_1, env.LINK_COM_POS_1, env.LINK_COM_POS_2, env.LINK_MOI),
-    )
-    if env.book_or_nips == "nips":
-        links = (*links[:-1], None)
+    masses, centres = (env.LINK_MASS_1, env.LINK_MASS_2), (env.LINK_COM_POS_1, env.LINK_COM_POS_2)
+    links = _links(len(torque), masses, centres, env.LINK_LENGTH_1, env.LINK_MOI)
+    links = *links, env.book_or_nips != "nips"
     step = env.dt
     half = step / 2.0
     k1 = _accelerations(links, state, torque)
@@ -156,9 +153,12 @@ def _rows_of(n: int, *values: float) -> Array:
 
 
 @functools.lru_cache(maxsize=32)
-def _links(n: int, m1: float, m2: float, l1: float, c1: float, c2: float, inertia: float) -> tuple[Any, ...]:
+def _links(
+    n: int, masses: tuple[float, float], centres: tuple[float, float], l1: float, inertia: float
+) -> tuple[Any, ...]:
     """Return the constants of `AcrobotEnv._dsdt` for n copies, some for two rows at once."""
-    g, lever = 9.8, m2 * l1 * c2
+    (m1, m2), (c1, c2), g = masses, centres, 9.8
+    lever = m2 * l1 * c2
     return (
         _rows_of(n, np.pi / 2, np.pi / 2),
         _rows_of(n, 2 * l1 * c2, l1 * c2),
@@ -168,7 +168,6 @@ def _links(n: int, m1: float, m2: float, l1: float, c1: float, c2: float, inerti
         _rows_of(n, m2 * c2 * g, (m1 * c1 + m2 * l1) * g),
         _rows_of(n, lever, -lever),
         *_rows_of(n, m1 * c1**2, inertia, 2 * m2 * l1 * c2, m2 * c2**2 + inertia),
-        True,
     )
 
 

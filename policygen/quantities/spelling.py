@@ -198,7 +198,11 @@ _ROW_NAMES = {
 
 
 def _highest(scores: Sequence[Array]) -> Array:
-    return np.asarray(np.argmax(np.stack(np.broadcast_arrays(*scores)), axis=0))
+    best, chosen = scores[0], np.zeros((), np.int64)
+    for position, score in enumerate(scores[1:], 1):
+        chosen = np.maximum(chosen, (score > best) * np.int64(position))
+        best = np.maximum(best, score)
+    return np.asarray(chosen)
 
 
 def _contains(columns: Sequence[Array], phrase: str) -> Array:

@@ -192,27 +192,29 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         since, played = time.time(), 0
         penalty = Penalty(self.task, episodes)
 
-        def play(policies: Sequence[Policy], seeds: Sequence[int]) -> tuple[list[list[Trajectory]], Scores]:
+        def play(policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
             nonlocal played
             if not played:
                 self.tell(TuningProgress(number, 0, episodes, None, since))
             self.ledger.charge_episodes(len(policies) * len(seeds))
             trajectories = self.players.play_many(policies, seeds)
             self.ledger.count_steps(sum(t.length for some in trajectories for t in some), tuning=True)
-            found = np.array([[t.episode_return for t in some] for some in trajectories])
             played += len(policies) * len(seeds)
-            self.tell(TuningProgress(number, played, episodes, float(found.mean()), since))
-            return trajectories, found.mean(axis=1)
+            mean = float(np.mean([t.episode_return for some in trajectories for t in some]))
+            self.tell(TuningProgress(number, played, episodes, mean, since))
+            return trajectories
 
-        def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Scores:
-            trajectories, scores = play(policies, seeds)
-            return penalty(scores, trajectories)
+        aim = measure if measure is not None and measure.objective is not None else None
 
-        def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> Scores:
-            assert measure is not None
-            trajectories, _ = play(policies, seeds)
-            sums = measure.sums([trajectory for some in trajectories for trajectory in some])
-            return penalty(sums.reshape(len(policies), len(seeds)).mean(axis=1), trajectories)
+        def score(trajectories: Sequence[Sequence[Trajectory]], aim: Measure | None = None) -> Scores:
+            every = [trajectory for some in trajectories for trajectory in some]
+            found = aim.sums(every) if aim is not None else np.array([t.episode_return for t in every])
+            return penalty(found.reshape(len(trajectories), -1).mean(axis=1), trajectories)
+
+        def halves(policies: Sequence[Policy], seeds: Sequence[int]) -> list[Scores]:
+            trajectories, middle = play(policies, seeds), len(seeds) // 2
+            parts = slice(middle), slice(middle, None)
+            return [score([some[part] for some in trajectories], aim) for part in parts]
 
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
@@ -230,7 +232,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             return found
 
         def watch(policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
-            return play([policy], seeds)[0][0]
+            return play([policy], seeds)[0]
 
         def affords_one() -> bool:
             # The result has to be scored, too.
@@ -239,12 +241,13 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
         seen = [episode.trajectory for episode in self._buffer] if self.config.refine.most_episodes is not None else []
         return Trials(
-            returns,
+            lambda policies, seeds: score(play(policies, seeds)),
             seeds,
             episodes,
             practice,
             measure,
-            objectives=objectives if measure is not None and measure.objective is not None else None,
+            objectives=(lambda policies, seeds: score(play(policies, seeds), aim)) if aim is not None else None,
+            halves=halves,
             watch=watch,
             seen=seen,
             affords_one=affords_one,

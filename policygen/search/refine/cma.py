@@ -88,7 +88,7 @@ def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, population: int = PO
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
         if needed == SEEDS_PER_GENERATION:
-            halves = [trials.maximised(candidates, half) for half in (shared[: needed // 2], shared[needed // 2 :])]
+            halves = trials.on_halves(candidates, shared)
             scores = np.mean(halves, axis=0)
             needed = _needed(*halves)
         else:

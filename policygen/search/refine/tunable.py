@@ -49,6 +49,8 @@ class Trials:
         measure: the objective and the potential, if there are any.
         objectives: plays like `returns`, and returns the mean of the episodes' sums of the objective. A search
             maximises the objective if there is one, but chooses the policy to keep by the returns.
+        halves: plays all seeds together, because many episodes take little longer than few, and returns the values of
+            `maximised` on the first half of the seeds and on the second; by default, one half after the other.
         watch: plays one policy and returns its episodes.
         seen: the episodes in the replay buffer; empty unless the method has `most_episodes`.
         affords_one: whether another episode may be played.
@@ -66,6 +68,7 @@ class Trials:
     practice: Practice | None = None
     measure: Measure | None = None
     objectives: Returns | None = None
+    halves: Callable[[Sequence[Policy], Sequence[int]], Sequence[Vector]] | None = None
     watch: Callable[[Policy, Sequence[int]], list[Trajectory]] | None = None
     seen: Sequence[Trajectory] = ()
     affords_one: Callable[[], bool] = lambda: True
@@ -83,6 +86,13 @@ class Trials:
     def maximised(self) -> Returns:
         """The function that a search maximises: `objectives`, or `returns` without an objective."""
         return self.objectives or self.returns
+
+    def on_halves(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Sequence[Vector]:
+        """Return the values of `maximised` on the first half of the seeds and on the second."""
+        if self.halves is not None:
+            return self.halves(policies, seeds)
+        middle = len(seeds) // 2
+        return [self.maximised(policies, half) for half in (seeds[:middle], seeds[middle:])]
 
 
 @dataclass(frozen=True, slots=True)
