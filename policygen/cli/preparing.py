@@ -113,6 +113,7 @@ def list_tasks() -> str:
 def describe_task(name: str, *, trust: bool = False) -> str:
     """Return the description of a task or a suite, in plain text."""
     from policygen.runs.config import effective_config
+    from policygen.runs.facts import task_facts
     from policygen.search.prepare import with_optimum
     from policygen.tasks.load import load_task
     from policygen.tasks.task import environment_words, output_names
@@ -125,14 +126,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     task = with_optimum(load_task(name, trust=trust))
     effective_config(task, name)  # raises for invalid settings in its [run]
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
-    for o in task.observations:
-        unit = f" [{o.unit}]" if o.unit else ""
-        lines.append(f"observation {o.name}{unit}: {o.low:g} to {o.high:g}{'; ' + o.about if o.about else ''}")
-    lines += [f"observed text {t.name}{'; ' + t.about if t.about else ''}" for t in task.texts]
-    lines += [f"feature {feature} = {text}" for feature, text in task.features]
-    for a in task.actuators:
-        choices = ", ".join(a.labels) if a.is_choice else f"{a.low:g} to {a.high:g}"
-        lines.append(f"action {a.name}{f' [{a.unit}]' if a.unit else ''}: {choices}{'; ' + a.about if a.about else ''}")
+    lines += [f"{one.name}: {'; '.join(filter(None, (one.short, one.basis)))}" for one in task_facts(task)]
     if task.grid is not None:
         for d in task.grid.dimensions:
             lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")

@@ -28,14 +28,11 @@ from policygen.tasks.task import Task
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULT, NOTES, SCORES, COSTS = (
-    "result",
-    "notes",
-    "scores",
-    "costs",
-)  # sections; each attempt has one of its own: "attempt 3"
+# Sections; each attempt has one of its own, such as "attempt 3".
+RESULT, NOTES, SCORES, COSTS, TASK = "result", "notes", "scores", "costs", "task"
 BEST = ("final score", "best so far")  # names of the first fact of a run, finished or not
 _RETURN = "mean return"
+_UNBOUNDED = 1e30
 _ROUNDING = 1e-9  # half an interval of equal values
 
 
@@ -136,7 +133,7 @@ def facts(run: str | Path | HasFolder) -> pd.DataFrame:
     import pandas as pd  # start-up time
 
     record = read_record(Path(run) if isinstance(run, str | Path) else run.folder)
-    rows = [*run_facts(record), *itertools.chain.from_iterable(all_attempts(record.attempts))]
+    rows = [*run_facts(record), *task_facts(record.task), *itertools.chain.from_iterable(all_attempts(record.attempts))]
     return pd.DataFrame(rows, columns=Fact._fields, dtype=object).astype({"low": float, "high": float})
 
 
@@ -197,6 +194,25 @@ def summarise(
         llm_seconds=round(spent.llm_seconds, 3),
         finished=False,
     )
+
+
+def task_facts(task: Task) -> list[Fact]:
+    """Return a fact for each observation, text, feature and action of a task: its values, and what it is."""
+    rows = [("observation", o.name, o.unit, _range(o.low, o.high), o.about) for o in task.observations]
+    rows += [("text", one.name, "", "any text", one.about) for one in task.texts]
+    rows += [("feature", name, "", formula, "") for name, formula in task.features]
+    for a in task.actuators:
+        rows.append(("action", a.name, a.unit, ", ".join(a.labels) if a.is_choice else _range(a.low, a.high), a.about))
+    return [
+        Fact(TASK, f"{kind} {name}{f' [{unit}]' if unit else ''}", values, basis=about)
+        for kind, name, unit, values, about in rows
+    ]
+
+
+def _range(low: float, high: float) -> str:
+    # Many environments state the largest float where a value is unbounded.
+    ends = [f"{end:.4g}" if abs(end) <= _UNBOUNDED else "unbounded" for end in (low, high)]
+    return " to ".join(ends) if ends != ["unbounded"] * 2 else "unbounded"
 
 
 def score_fact(section: str, name: str, score: Score | FinalScore, which: str = "", more: str = "") -> Fact:

@@ -33,7 +33,7 @@ def test_the_list_has_a_line_a_task_under_its_header_also_for_one_that_cannot_be
 def test_a_description_has_every_quantity_action_and_sentence(line: Line) -> None:
     text = line("tasks", "mountaincar").out
     assert text.startswith("mountaincar: MountainCar-v0\n")
-    parts = ("observation velocity", "feature energy = ", "action action: left, none, right", "outputs of equations: ")
+    parts = ("observation velocity", "feature energy: ", "action action: left, none, right", "outputs of equations: ")
     for part in (*parts, "bins of position", "hint: "):
         assert part in text
     assert "assumed: " not in text

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,9 +59,8 @@ class Difference:
     @property
     def swapped(self) -> Difference:
         """The same difference with `first` and `second` exchanged."""
-        low, high = self.interval or (0.0, 0.0)
-        interval = (-high, -low) if self.interval is not None else None
-        return Difference(self.task, self.second, self.first, -self.gain or 0.0, interval, self.p, self.seeds)
+        interval = (-self.interval[1], -self.interval[0]) if self.interval is not None else None
+        return replace(self, first=self.second, second=self.first, gain=-self.gain or 0.0, interval=interval)
 
 
 class Comparison:
@@ -119,10 +118,7 @@ class Comparison:
             common = [task for task in self.tasks if self.of(task, first) and self.of(task, second)]
             found += [_difference(task, self.of(task, first), self.of(task, second)) for task in common]
         p_values = holm([one.p for one in found])
-        corrected = [
-            Difference(one.task, one.first, one.second, one.gain, one.interval, p, one.seeds)
-            for one, p in zip(found, p_values, strict=True)
-        ]
+        corrected = [replace(one, p=p) for one, p in zip(found, p_values, strict=True)]
         return [one.swapped if self.leader(one.task) == one.second else one for one in corrected]
 
     def behind(self, task: str) -> list[Difference]:
@@ -273,20 +269,22 @@ class Comparison:
         frame = self.table.astype(object).where(self.table.notna(), None)
         texts = frame[["task", "contender", "runs"]].map(lambda cell: "" if cell is None else str(cell))
         rows = frame.to_dict("records")
-        texts["mean"] = [
-            number(row["mean"]) + (f" ± {number(row['std'])}" if row["std"] is not None else "") for row in rows
-        ]
+
+        def known(name: str, form: Callable[[Any], str] = number) -> list[str]:
+            return ["" if row[name] is None else form(row[name]) for row in rows]
+
+        spreads = known("std", lambda std: f" ± {number(std)}")
+        texts["mean"] = list(map("".join, zip(known("mean"), spreads, strict=True)))
         texts["95% interval"] = [in_brackets((row["low"], row["high"])).strip() for row in rows]
-        gains = [("" if row["difference"] is None else number(row["difference"])) for row in rows]
-        limits = [in_brackets((row["difference_low"], row["difference_high"])).strip() for row in rows]
-        texts["beside the best"] = [f"{gain} {limit}".strip() for gain, limit in zip(gains, limits, strict=True)]
-        texts["p"] = ["" if row["p"] is None else _p(row["p"]) for row in rows]
-        texts["requirements"] = [row["requirements"] or "" for row in rows]
+        limits = [in_brackets((row["difference_low"], row["difference_high"])) for row in rows]
+        texts["beside the best"] = list(map("".join, zip(known("difference"), limits, strict=True)))
+        texts["p"] = known("p", _p)
+        texts["requirements"] = known("requirements", str)
         for name in self.noted:
-            texts[name] = ["" if row[name] is None else number(row[name]) for row in rows]
+            texts[name] = known(name)
         for cost in COSTS:
             digits = {"usd": 4, "seconds": 1}.get(cost, 0)
-            texts[cost] = ["" if row[cost] is None else f"{row[cost]:,.{digits}f}" for row in rows]
+            texts[cost] = known(cost, f"{{:,.{digits}f}}".format)
         return texts.loc[:, (texts != "").any()]
 
     def all_notes(self) -> list[str]:

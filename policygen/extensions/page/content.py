@@ -11,12 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from policygen.extensions.plots.style import with_unit
 from policygen.llm import read_spec, reads_prompts
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
-from policygen.runs.facts import Fact, RunRecord, read_record, run_facts
+from policygen.runs.facts import Fact, RunRecord, read_record, run_facts, task_facts
 from policygen.runs.logbook import Logbook
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
@@ -48,7 +47,7 @@ class RunContent:
     @cached_property
     def facts(self) -> list[Fact]:
         """The facts of the run as a whole."""
-        return run_facts(self.run)
+        return [*run_facts(self.run), *task_facts(self.run.task)]
 
     def section(self, *names: str) -> dict[str, str]:
         """The facts of some sections as texts by name, without the headline."""
@@ -68,18 +67,6 @@ class RunContent:
         if summary.optimum_reached:
             return "the best known score"
         return {True: "solved", False: "not solved", None: ""}[summary.solved]
-
-    @property
-    def quantities(self) -> list[tuple[str, str, str]]:
-        """Name, values and meaning of each observation, text, feature and action of the task."""
-        task = self.run.task
-        rows = [(with_unit(o.name, o.unit), _range(o.low, o.high), o.about) for o in task.observations]
-        rows += [(text.name, "a text", text.about) for text in task.texts]
-        rows += [(name, text, "a feature of the task") for name, text in task.features]
-        for a in task.actuators:
-            values = ", ".join(a.labels) if a.is_choice else _range(a.low, a.high)
-            rows.append((with_unit(a.name, a.unit), values, f"action{f': {a.about}' if a.about else ''}"))
-        return rows
 
     @property
     def commands(self) -> dict[str, str]:
@@ -102,12 +89,6 @@ def read_run(folder: Path) -> RunContent:
     """
     logbook, run = Logbook(folder), read_record(folder)
     return RunContent(run, _views(run.attempts, logbook.transcript.exchanges()), logbook.versions())
-
-
-def _range(low: float, high: float) -> str:
-    # Many environments state the largest float where a value is unbounded.
-    ends = ["" if abs(end) > 1e30 else f"{end:.4g}" for end in (low, high)]
-    return f"{ends[0] or 'unbounded'} to {ends[1] or 'unbounded'}" if any(ends) else "unbounded"
 
 
 def _views(attempts: Sequence[Attempt], exchanges: Iterable[Exchange | FailedExchange]) -> list[ShownAttempt]:

@@ -61,8 +61,8 @@ def test_the_page_shows_task_scores_policy_attempts_costs_and_settings(page: str
     said = words(page)
     for part in (
         "FrozenLake-v1 with is_slippery = True",
-        "square 0 to 15 4 * row + column row floor(square / 4) a feature of the task",
-        "left, down, right, up action",
+        "observation square 0 to 15 4 * row + column feature row floor(square / 4)",
+        "action action left, down, right, up",
         "0.7402",
         "(exact) mean return, from the environment's transition table",
         "best known score 0.7402",
