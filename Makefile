@@ -17,8 +17,8 @@ test: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(DEV)
-	$(BIN)/ruff format --check policygen tests results/benchmarks hatch_build.py
-	$(BIN)/ruff check policygen tests results/benchmarks hatch_build.py
+	$(BIN)/ruff format --check policygen tests results/benchmarks hatch_build.py envs
+	$(BIN)/ruff check policygen tests results/benchmarks hatch_build.py envs
 	$(BIN)/mypy
 
 check: lint test

@@ -20,7 +20,7 @@ from policygen import cli
 from policygen.extensions.plots.curves import LearningCurve
 from policygen.runs.reading import best_attempt
 from policygen.search import runner
-from policygen.tasks import discovery
+from policygen.tasks import warmup
 
 PICTURE = "learning_curve.png"
 
@@ -65,7 +65,8 @@ def line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 @pytest.fixture
 def quickly_discovered(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment without a task file is looked at for few steps, where its bins do not matter."""
-    monkeypatch.setattr(discovery, "_WARM_UP_STEPS", 200)
+    monkeypatch.setattr(warmup, "STEPS", 200)
+    monkeypatch.setattr(warmup, "LONGEST", 400)
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,6 @@ from forks import Fork
 import policygen
 from policygen.llm.messages import Prompt, Reply
 from policygen.quantities.grid import Dimension, Grid
-from policygen.tasks.environments import make
-from policygen.tasks.facts import simulator_facts
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
@@ -36,15 +34,6 @@ def foreign_variables() -> list[str]:
     """Variables of this process that could let a test reach a real service."""
     prefixes = ("OPENAI_", "GEMINI_", "GOOGLE_", "ANTHROPIC_", "OLLAMA_")
     return [name for name in os.environ if name.startswith(prefixes) or name.lower().endswith("_proxy")]
-
-
-def facts_of(gym_id: str, *actions: str, **kwargs: Any) -> tuple[str, ...]:
-    """What the simulator of an environment says of itself."""
-    env = make(gym_id, kwargs)
-    try:
-        return simulator_facts(env, actions)
-    finally:
-        env.close()
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -51,12 +51,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_every_template_task_and_module(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ("templates", "envs"):
-        own = [path for path in (CHECKOUT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-        assert own
+        own = [path for path in (CHECKOUT / folder).rglob("*") if path.suffix in (".toml", ".j2")]
+        assert len(own) > 10
         assert {f"policygen/{path.relative_to(CHECKOUT).as_posix()}" for path in own} <= names
     for path in (CHECKOUT / "policygen").rglob("*.py"):
         assert path.relative_to(CHECKOUT).as_posix() in names
     assert not any(name.startswith(("tests/", "results/", "notebooks/")) for name in names)
+    assert "policygen/envs/gymnasium/Walker2d-v5.toml" in names
+    assert "policygen/envs/harvest.py" not in names
 
 
 def test_a_release_has_addresses_and_links_that_work_without_the_checkout(wheel: Path, tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from policygen.episodes.signals import Column, usual_ranges
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import Reader
 from policygen.quantities.program import slot_of
-from policygen.tasks.feet import foot_heights
+from policygen.tasks.heights import heights_of
 from policygen.tasks.task import Task
-from policygen.tasks.vocabulary import DERIVED
 
 OUTSTANDING = 5.0  # a last reward above this many times the highest other reward marks a success
 WEAK = 0.1  # see `account`
@@ -69,7 +68,7 @@ class Episode:
 
 def arrived(attempt: int, trajectories: Iterable[Trajectory], task: Task) -> list[Episode]:
     """Return the episodes of an attempt with their evidence. The first call for a task may make its environment."""
-    heights = foot_heights(task)
+    heights = heights_of(task)
 
     def episode(t: Trajectory) -> Episode:
         unobserved = tuple(heights(t.observations).items()) if heights is not None else ()
@@ -294,6 +293,8 @@ class Relevance:
     variance: Mapping[str, float]  # over all steps
     # observations that follow from positions and velocities, such as the forces on each body, and are shown after them
     further: frozenset[str] = frozenset()
+    # observations that are constant within each episode and differ between episodes, such as set-points
+    set_points: frozenset[str] = frozenset()
 
     @property
     def relevant(self) -> list[str]:
@@ -331,11 +332,21 @@ def relevance_of(episodes: Sequence[Episode], task: Task) -> Relevance:
             rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
         shares = [_explained(after[inside], rest), _explained(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
-        further = frozenset(o.name for o in task.observations if DERIVED.match(o.about))
+        further = frozenset(o.name for o in task.observations if o.derived)
         found = np.where([name in further for name in names], 0.0, documented + np.maximum(*relative))
         varying = after.var(axis=0)
     relevance, variance = (dict(zip(names, values.tolist(), strict=True)) for values in (found, varying))
-    return Relevance(relevance, variance, further)
+    return Relevance(relevance, variance, further, set_points_of(episodes, task))
+
+
+def set_points_of(episodes: Sequence[Episode], task: Task) -> frozenset[str]:
+    """Return the observations that are constant within each episode and differ between episodes."""
+    found = set[str]()
+    for i, name in enumerate(task.observation_names):
+        columns = [e.trajectory.observations[:, i] for e in episodes]
+        if len({float(column[0]) for column in columns}) > 1 and all((column == column[0]).all() for column in columns):
+            found.add(name)
+    return frozenset(found)
 
 
 def _explained(columns: Column, values: Column) -> Column:

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
-from policygen.episodes.evidence import Episode, account, mean_rewards, relevance_of, usual_of
+from policygen.episodes.evidence import (
+    NOTHING_RELEVANT,
+    Episode,
+    account,
+    mean_rewards,
+    relevance_of,
+    set_points_of,
+    usual_of,
+)
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
@@ -120,7 +128,11 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     varied = [*own, *context.buffer.of_attempt(0)] if best is not None else own
     relevance = context.buffer.cached(
         ("relevance", *since),
-        lambda: relevance_of(varied if context.kind == "linear" else (), task),
+        lambda: (
+            relevance_of(varied, task)
+            if context.kind == "linear"
+            else replace(NOTHING_RELEVANT, set_points=set_points_of(varied, task))
+        ),
     )
     viewed = functools.partial(
         episode_view,

@@ -54,7 +54,8 @@ class EpisodeView:
     columns: Mapping[str, Sequence[Any]]
     traced: tuple[str, ...]  # names of the observations and features to show, the most important first
     relevant: tuple[str, ...]  # those of the observations that reward and ends depend on most, the most relevant first
-    constant: Mapping[str, float]  # the values of such observations where they do not change in this episode
+    # the values of such observations where they do not change in this episode, and of set-points
+    constant: Mapping[str, float]
     unobserved: tuple[str, ...]  # names of the shown quantities that no policy can read, such as the heights of feet
     outputs: tuple[str, ...]  # names of the columns of actions
     signals: tuple[Signal, ...]  # the range of each quantity, and for linear policies its rhythm
@@ -123,7 +124,11 @@ def episode_view(
         columns=columns,
         traced=tuple(_shown(name, task) for name in traced),
         relevant=tuple(_shown(name, task) for name in relevant if name in traced),
-        constant={_shown(n, task): float(v[0]) for n, v in arrays.items() if n in relevant and np.ptp(v) == 0},
+        constant={
+            _shown(n, task): float(v[0])
+            for n, v in arrays.items()
+            if n in relevance.set_points or (n in relevant and np.ptp(v) == 0)
+        },
         unobserved=tuple(unobserved),
         outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),
         signals=tuple(replace(signal, name=_shown(signal.name, task)) for signal in signals),

@@ -20,9 +20,8 @@ from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context, revised
-from policygen.tasks.spaces import Observation
+from policygen.tasks.spaces import Observation, alike, span
 from policygen.tasks.task import Task
-from policygen.tasks.vocabulary import DERIVED
 
 View = dict[str, Any]  # names and values for a template
 AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation
@@ -36,8 +35,8 @@ EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and
 # The part of a task that templates may read.
 _TASK = (
     *("name", "gym_id", "observations", "observed", "texts", "actuators", "action_space", "max_steps"),
-    *("features", "requirements", "perturbed", "about", "hints", "facts", "discount", "solved", "optimum"),
-    *("observation_names", "quantity_names"),
+    *("features", "requirements", "perturbed", "about", "hints", "documentation", "facts", "discount", "solved"),
+    *("optimum", "step_seconds", "observation_names", "quantity_names"),
 )
 
 
@@ -45,7 +44,7 @@ def task_view(task: Task) -> View:
     """Return a task for templates, without its grid (`grid` is the one in use); `score` says what is maximised.
 
     In `observed`, neighbouring observations with the same description and unit are one entry, named by all their names;
-    so are neighbours that differ in the body only.
+    so are neighbours that differ in the body only, and many that differ in nothing but their numbers.
     """
     changed: View = {
         "observed": _together(task.observations),
@@ -56,12 +55,13 @@ def task_view(task: Task) -> View:
 
 
 def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
-    groups = [list(group) for _, group in itertools.groupby(observations, lambda o: (o.about or o.name, o.unit))]
+    alike_ones = [replace(group[0], name=span(group)) for group in alike(observations)]
+    groups = [list(group) for _, group in itertools.groupby(alike_ones, lambda o: (o.about or o.name, o.unit))]
     entries = list[Observation]()
     for (names, about), run in itertools.groupby(groups, _of_any_body):
         first, *others = run
         if others:
-            bodies = ", ".join(DERIVED.sub(r"\1", group[0].about).partition(":")[0] for group in (first, *others))
+            bodies = ", ".join(group[0].derived for group in (first, *others))
             entries.append(replace(first[0], name=f"{names} (BODY: {bodies})", about=about))
         else:
             entries.append(replace(first[0], name=", ".join(o.name for o in first)))
@@ -71,9 +71,8 @@ def _together(observations: Sequence[Observation]) -> tuple[Observation, ...]:
 def _of_any_body(group: Sequence[Observation]) -> tuple[str, str]:
     """Return names and description of a group, with `BODY` for the name of the body that the description names."""
     names, about = [o.name for o in group], group[0].about
-    found = DERIVED.match(about)
-    body = found[1] if found else None
-    if body is None or not all(name.startswith(f"{slug(body)}_") for name in names):
+    body = group[0].derived
+    if not body or not all(name.startswith(f"{slug(body)}_") for name in names):
         return ", ".join(names), about
     own = len(slug(body))
     return ", ".join(f"BODY{name[own:]}" for name in names), about.replace(f"of body {body}", "of BODY", 1)

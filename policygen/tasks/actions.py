@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError, TaskError
-from policygen.quantities.text import slug
-from policygen.tasks.spaces import ActionKind, Actuator, bounds_of
+from policygen.tasks.spaces import ActionKind, Actuator, bounds_of, distinct_names
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -197,7 +196,8 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
             named = [(f"{prefix}_{i}" if prefix else f"action{i}", part) for i, part in enumerate(space)]
             keys = None
         case spaces.Dict():
-            named = [(f"{prefix}_{slug(key)}" if prefix else slug(key), part) for key, part in space.items()]
+            names = distinct_names(space)
+            named = [(f"{prefix}_{n}" if prefix else n, part) for n, part in zip(names, space.values(), strict=True)]
             keys = tuple(space)
             if not all(isinstance(key, str | int) for key in keys):
                 wrap = "wrap the environment in a gymnasium.ActionWrapper"

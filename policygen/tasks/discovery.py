@@ -1,16 +1,13 @@
-"""A task for any Gymnasium id: names from its documentation, bins from warm-up episodes, and a list of assumptions."""
+"""A task for any environment: its documentation as it is, bins from warm-up episodes, and a list of assumptions."""
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from enum import Enum
 from typing import Any
 
 import gymnasium as gym
@@ -22,21 +19,29 @@ from policygen.errors import TaskError
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import slug, to_digits
 from policygen.quantities.words import contains_batch, decoded
-from policygen.tasks.actions import actuators_of, describe_layout, with_bounds
-from policygen.tasks.documentation import Section, listed, prose, section_of, sections_of
+from policygen.tasks.actions import RESERVED, actuators_of, describe_layout, with_bounds
+from policygen.tasks.docstrings import documentation_of
 from policygen.tasks.environments import make
-from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.spaces import Observation, ObservedText, layout_of, observations_of, texts_of
-from policygen.tasks.stated import arguments_in_force, describe_arguments, encoding_of, with_limits
+from policygen.tasks.mujoco import model_facts
+from policygen.tasks.spaces import (
+    Actuator,
+    Observation,
+    ObservedText,
+    distinct_names,
+    layout_of,
+    observations_of,
+    texts_of,
+)
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
-from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed, random_episode
+from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed
 from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
-from policygen.tasks.vocabulary import named_actuators, named_observations
+from policygen.tasks.warmup import LONGEST, SECONDS, found_limit, warm_up
 
-_DEFAULT_NAME = re.compile(r"(obs|action|x)_?\d*")  # names by position, if the environment gives none
-_WARM_UP_STEPS = 5_000  # of random actions
-WARM_UP_SECONDS = 20.0
+# Attributes in which an environment may state the names of its observations, and of its actions.
+_STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
+_STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_MEANING", "actions", "Actions")
+_MANY_VALUES = 50  # an integer with this many values may encode several numbers
 _CELLS_WANTED = 800  # of a grid with bins at quantiles
 _MOST_DIMENSIONS = 8  # of a grid
 _LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
@@ -50,7 +55,7 @@ _MOST_CORRELATED = 0.9  # a word is ignored if its correlation with a chosen one
 def task_from_gym(
     gym_id: str, step_timeout: float = STEP_TIMEOUT, kwargs: Mapping[str, Any] | None = None, own: UserEnv | None = None
 ) -> Task:
-    """Make a task for an environment without a task file: names from its documentation, bins from warm-up episodes.
+    """Make a task for an environment without a task file: its documentation as it is, and bins from warm-up episodes.
 
     Args:
         step_timeout: limit in seconds on making the environment and on each step.
@@ -74,45 +79,40 @@ def task_from_gym(
 
 
 def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Task:
-    documentation = _documentation(env)
-    sections = sections_of(documentation)
-    found, texts, named, remark = _observed(env, gym_id, documentation, sections)
-    assumed = [*_successor(gym_id), remark]
+    found, texts = _observed(env, gym_id)
     observed = [*(o.name for o in found), *(text.name for text in texts)]
+    names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
+    assumed = [*_successor(gym_id), f"observations are called {names}"]
     kind, actuators, action_layout = actuators_of(env.action_space, observed)
     if action_layout is not None:
         assumed.append(describe_layout(action_layout, actuators))
-    actuators, actions_documented = named_actuators(actuators, section_of(sections, "action"), observed, env)
-    if not actions_documented and all(_DEFAULT_NAME.fullmatch(a.name) and not a.is_choice for a in actuators):
-        items = listed(documentation, "action", len(actuators))
-        if items and not {one.name.lower() for one in items} & {name.lower() for name in observed}:
-            pairs = zip(actuators, items, strict=True)
-            actuators = tuple(replace(a, name=one.name, unit=one.unit, about=one.about) for a, one in pairs)
+    actuators = _named_actuators(actuators, env, observed)
     actuators, unbounded = with_bounds(actuators)
     assumed += unbounded
-    if any(actuator.is_choice for actuator in actuators):
-        assumed.append(f"actions are named {'after the documentation' if actions_documented else 'by number'}")
-    encoding, remark = encoding_of(found, section_of(sections, "observation"), env)
-    if encoding:
-        found = [replace(o, about=o.about or encoding) for o in found]
-    elif remark:
-        assumed.append(remark)
-
-    width, cut_lengths = len(found) + sum(text.columns for text in texts), list[int]()
-    warm_up = cache(lambda: _warm_up(env, width, step_timeout, cut_lengths))
-    grid, remarks = _fitted_grid(found, warm_up) if found else (None, [])
-    limit = limit_of(env)
-    if limit is None and len(cut_lengths) > 1 and len(set(cut_lengths)) == 1:
-        limit = cut_lengths[0]
-        assumed.append(f"episodes have {limit} steps: the environment truncated {len(cut_lengths)} random ones there")
-    elif limit is None:
-        assumed.append(f"episodes are cut at {DEFAULT_MAX_STEPS} steps, because the environment sets no limit")
+    if len(found) == 1 and found[0].integer and _MANY_VALUES <= found[0].high - found[0].low + 1 < math.inf:
+        assumed.append(
+            f"{found[0].name} may stand for several numbers; if its encoding is known, decode it, as in "
+            f"`let column = mod(floor({found[0].name}/20), 5)`, and a table over the parts needs few rows"
+        )
+    width, limit = len(found) + sum(text.columns for text in texts), limit_of(env)
+    if limit is None:
+        limit, played = found_limit(env, width, step_timeout)
+        if limit is None:
+            assumed.insert(
+                0,
+                f"episodes are cut at {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
+                f"in {LONGEST:,} steps or {SECONDS:g} s; state `max_steps` in a task file",
+            )
+        else:
+            assumed.insert(0, f"episodes have {limit:,} steps, where those of {played} that do not fail ended")
+    warm = warm_up(env, width, step_timeout)
+    grid, remarks = _fitted_grid(found, warm.rows) if found else (None, [])
     assumed += remarks
     unseeded = ignores_seed(env, found, width, step_timeout, steps=MANY_STEPS)
     assumed += [UNSEEDED] * unseeded
     phrases: dict[str, str] = {}
     if texts:
-        rows, binned = warm_up()[:, len(found) :], grid.dimensions if grid is not None else ()
+        rows, binned = warm.rows[:, len(found) :], grid.dimensions if grid is not None else ()
         room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
         phrases = _informative_phrases(texts, rows, [*observed, *(a.name for a in actuators)], min(_MOST_PHRASES, room))
     if phrases:
@@ -120,10 +120,6 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         tells = ", ".join(phrases.values())
         assumed.append(f"a table distinguishes texts by words seen in {len(rows):,} steps of random actions: {tells}")
     continuous = kind in ("box", "mixed") or (grid is None or len(grid.dimensions) < len(observed))
-    is_one_choice = actuators[0].is_choice and len(actuators) == 1
-    action_names = actuators[0].labels if is_one_choice else [a.name for a in actuators]
-    arguments = arguments_in_force(env)
-    about = prose(sections, arguments, [*["observation"] * named, *["action"] * actions_documented])
     return Task(
         name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
         gym_id=gym_id,
@@ -136,12 +132,8 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         action_space=kind,
         max_steps=limit or DEFAULT_MAX_STEPS,
         grid=grid,
-        about=about,
-        facts=(
-            *([remark] if encoding else []),
-            *describe_arguments(arguments, env, about),
-            *simulator_facts(env, action_names, observed, arguments, step_timeout),
-        ),
+        documentation=documentation_of(env, warm.seen(found)),
+        facts=model_facts(env, [a.name for a in actuators]),
         solved=env.spec.reward_threshold if env.spec else None,
         step_seconds=seconds_per_step(env),
         unseeded=unseeded,
@@ -150,28 +142,44 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     )
 
 
-def _observed(
-    env: gym.Env[Any, Any], gym_id: str, documentation: str, sections: Sequence[Section]
-) -> tuple[list[Observation], list[ObservedText], bool, str]:
-    """Return the observed numbers and texts, whether the documentation names all numbers, and a sentence on names."""
-    found, texts, named = observations_of(env.observation_space), texts_of(env.observation_space), False
+def _observed(env: gym.Env[Any, Any], gym_id: str) -> tuple[list[Observation], list[ObservedText]]:
+    found, texts = observations_of(env.observation_space), texts_of(env.observation_space)
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
             f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
             " wrap the environment in a gymnasium.ObservationWrapper that returns fewer"
         )
-    if not texts:  # a table in the documentation is about numbers
-        described = section_of(sections, "observation"), section_of(sections, "starting")
-        found, named = named_observations(found, *described, env)
-        unnamed = not named and all(_DEFAULT_NAME.fullmatch(o.name) for o in found)
-        if unnamed and (items := listed(documentation, "observation", len(found))):
-            pairs = zip(found, items, strict=True)
-            named, found = True, [replace(o, name=one.name, unit=one.unit, about=one.about) for o, one in pairs]
-    observed = [*(o.name for o in found), *(text.name for text in texts)]
-    names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
-    after = "named after the environment's documentation:" if named else "called"
-    found = [with_limits(o) for o in found] if named else found
-    return found, texts, named, f"observations are {after} {names}"
+    if not texts and (names := _stated(env, _STATED_NAMES, len(found))):
+        found = [replace(o, name=name) for o, name in zip(found, names, strict=True)]
+    return found, texts
+
+
+def _named_actuators(
+    actuators: tuple[Actuator, ...], env: gym.Env[Any, Any], taken: Sequence[str]
+) -> tuple[Actuator, ...]:
+    """Return actuators with the names or labels that the environment states as an attribute, if they are free."""
+    one_choice = len(actuators) == 1 and actuators[0].is_choice
+    names = _stated(env, _STATED_ACTIONS, len(actuators[0].labels) if one_choice else len(actuators))
+    if not names or {*names} & {name.lower() for name in (*taken, *RESERVED)}:
+        return actuators
+    if one_choice:
+        return (replace(actuators[0], labels=tuple(names)),)
+    return tuple(replace(a, name=name) for a, name in zip(actuators, names, strict=True))
+
+
+def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> list[str]:
+    """Return the first of an environment's attributes, or values of its metadata, that names `count` things."""
+    for attribute in attributes:
+        value: Any = None
+        with suppress(Exception):  # the environment's own code
+            value = getattr(env.unwrapped, attribute, None) or env.metadata.get(attribute)
+        if isinstance(value, type) and issubclass(value, Enum):  # numbered from 0
+            value = {member.value: name for name, member in value.__members__.items()}
+        if isinstance(value, Mapping):
+            value = [value.get(i) for i in range(count)] if len(value) == count else None
+        if isinstance(value, list | tuple) and len(value) == count and all(isinstance(one, str) for one in value):
+            return distinct_names(value)
+    return []
 
 
 def _informative_phrases(
@@ -232,16 +240,6 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
     return replace(task, assumed=(*task.assumed, remark))
 
 
-def _documentation(env: gym.Env[Any, Any]) -> str:
-    """Return the docstring of the environment or of its nearest documented base class; empty if there is none."""
-    for owner in type(env.unwrapped).__mro__:
-        if owner.__name__ in ("Env", "MujocoEnv", "EzPickle"):
-            return ""
-        if owner.__doc__:
-            return inspect.cleandoc(owner.__doc__)
-    return ""
-
-
 def _successor(gym_id: str) -> list[str]:
     """Return a sentence if Gymnasium has a newer version of the environment, else nothing."""
     name, _, version = gym_id.rpartition("-v")
@@ -252,15 +250,17 @@ def _successor(gym_id: str) -> list[str]:
     return [f"{gym_id} is out of date; its successor is {get_env_id(namespace or None, name, newest)}"]
 
 
-def _fitted_grid(
-    found: Sequence[Observation], warm_up: Callable[[], npt.NDArray[np.float64]]
-) -> tuple[Grid | None, list[str]]:
-    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value."""
+def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) -> tuple[Grid | None, list[str]]:
+    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value.
+
+    Args:
+        rows: observations under random actions, shape (steps, columns); texts come after the numbers.
+    """
     counts = [o.high - o.low + 1 if o.integer else math.inf for o in found]
     if math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(map(_one_bin_per_value, found)))
         return grid, [f"one table row per state ({grid.size} cells)"]
-    rows = warm_up()[:, : len(found)]
+    rows = rows[:, : len(found)]
     spread = rows.std(axis=0)
     moving = [i for i in range(len(found)) if spread[i] > 1e-9]
     if not moving:
@@ -280,7 +280,9 @@ def _fitted_grid(
     dimensions = []
     for i in chosen:
         quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
-        edges = sorted({to_digits(value, 3) for value in quantiles})
+        low, high = rows[:, i].min(), rows[:, i].max()
+        edges = sorted({edge for value in quantiles if low < (edge := to_digits(value, 3)) <= high})
+        edges = edges or [to_digits((low + high) / 2, 3)]  # most rows hold the lowest value
         dimensions.append(_one_bin_per_value(found[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges)))
     grid = Grid(tuple(dimensions))
     shape = " x ".join(map(str, grid.shape))
@@ -298,34 +300,6 @@ def _fitted_grid(
 
 def _one_bin_per_value(observation: Observation) -> Dimension:
     return Dimension(observation.name, tuple(np.arange(observation.low, observation.high) + 0.5))
-
-
-def _warm_up(
-    env: gym.Env[Any, Any], width: int, step_timeout: float, cut_lengths: list[int]
-) -> npt.NDArray[np.float64]:
-    """Play random actions on fixed seeds; return the observations, shape (steps, width).
-
-    The lengths of truncated episodes are appended to `cut_lengths`. A slow environment is played for `WARM_UP_SECONDS`
-    only, with a warning.
-    """
-    kept: list[npt.NDArray[np.float64]] = []
-    until, episode = time.monotonic() + WARM_UP_SECONDS, 0
-    env.action_space.seed(0)
-    while len(kept) < _WARM_UP_STEPS:
-        most = min(DEFAULT_MAX_STEPS, _WARM_UP_STEPS - len(kept))
-        rows, truncated = random_episode(env, episode, width, step_timeout, steps=most, until=until)
-        kept += [row[:width] for row in rows[:-1]]
-        cut_lengths += [len(rows) - 1] * truncated
-        episode += 1
-        if time.monotonic() > until and len(kept) < _WARM_UP_STEPS:
-            name = env.spec.id if env.spec else "the environment"
-            warnings.warn(
-                f"{name} is slow: its bins come from only {len(kept):,} steps of random actions (in "
-                f"{WARM_UP_SECONDS:g} s), and may differ next time; a task file fixes them",
-                stacklevel=2,
-            )
-            break
-    return np.asarray(kept)
 
 
 def seconds_per_step(env: gym.Env[Any, Any]) -> float | None:

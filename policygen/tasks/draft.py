@@ -10,9 +10,7 @@ import tomli_w
 
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
-from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import close
-from policygen.tasks.mujoco import has_model
 from policygen.tasks.task import Task
 
 
@@ -20,8 +18,6 @@ def draft_of(task: Task) -> str:
     """Return the text of a task file that loads to the same task, with the assumptions as comments above."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
-        reads_facts = has_model(env) or not task.about
-        found = simulator_facts(env, [actuator.name for actuator in task.actuators]) if reads_facts else ()
         given = actuators_of(env.action_space)[1]
     finally:
         close(env)
@@ -35,7 +31,7 @@ def draft_of(task: Task) -> str:
         kwargs=dict(task.kwargs),
         about=task.about and f"{task.about}\n",
         hints=list(task.hints),
-        facts=[fact for fact in task.facts if fact not in found],
+        facts=list(task.facts),
         inputs=list(task.inputs),
         reward=task.reward,
         ends=task.ends,
@@ -43,8 +39,11 @@ def draft_of(task: Task) -> str:
         max_steps=task.max_steps,
         discount=task.discount,
         solved=task.solved,
+        step_seconds=task.step_seconds,
         optimum=asdict(task.optimum) if task.optimum else None,
-        observations=[_without_empty(name=o.name, unit=o.unit, about=o.about) for o in task.observations],
+        observations=[
+            _without_empty(name=o.name, unit=o.unit, about=o.about, derived=o.derived) for o in task.observations
+        ],
         texts=[_without_empty(name=t.name, about=t.about) for t in task.texts],
         actions=[
             _without_empty(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | own
@@ -66,6 +65,7 @@ def draft_of(task: Task) -> str:
         ],
         perturb={one.name: [one.low, one.high] for one in task.perturb},
         run=dict(task.run),
+        heights=list(map(asdict, task.heights)),
     )
     assumed = "".join(f"# Assumed: {sentence}.\n" for sentence in task.assumed)
     return assumed + tomli_w.dumps(stated, multiline_strings=True).rstrip()

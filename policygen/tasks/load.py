@@ -18,17 +18,18 @@ from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimens
 from policygen.quantities.text import is_name
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
 from policygen.tasks.discovery import seconds_per_step, task_from_gym
+from policygen.tasks.docstrings import documentation_of
 from policygen.tasks.environments import make
-from policygen.tasks.facts import simulator_facts
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, close
-from policygen.tasks.mujoco import has_model
+from policygen.tasks.mujoco import has_model, model_facts
 from policygen.tasks.perturb import Perturbation, perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
-from policygen.tasks.spaces import Actuator, Observation, ObservedText, layout_of, observations_of, texts_of
+from policygen.tasks.spaces import Actuator, Height, Observation, ObservedText, layout_of, observations_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
 from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
+from policygen.tasks.warmup import warm_up
 
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
 _Named = TypeVar("_Named", Observation, ObservedText)
@@ -45,14 +46,29 @@ class _TextEntry(_Strict):
 
 class _ObservationEntry(_TextEntry):
     unit: str = ""
+    derived: str = ""
 
 
-class _ActionEntry(_ObservationEntry):
+class _ActionEntry(_TextEntry):
     name: str = "action"
+    unit: str = ""
     low: FiniteFloat | None = None
     high: FiniteFloat | None = None
     labels: list[str] = []
     levels: dict[str, FiniteFloat] = {}
+
+
+class _HeightEntry(_Strict):
+    name: str
+    body: str | int
+    spheres: list[tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]] = Field(min_length=1)
+
+
+class _HarvestedEntry(_Strict):
+    gymnasium: str
+    observation_space: str
+    action_space: str
+    facts: list[str] = []
 
 
 class _OptimumEntry(_Strict):
@@ -94,10 +110,14 @@ class _TaskFile(_Strict):
     inputs: list[str] = []
     grid: dict[str, int | list[float]] = {}
     run: dict[str, Any] = {}
+    heights: list[_HeightEntry] = []
+    harvested: _HarvestedEntry | None = None
 
 
 def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
     """Load a task.
+
+    Gymnasium's own ids have files in `envs/gymnasium`, with what its documentation and simulators say.
 
     Args:
         name: the name of a shipped or local task, a path to a task file, or a Gymnasium id.
@@ -108,7 +128,7 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
         TaskError: there is no such task, its file is malformed, or its environment cannot be made.
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
-    path = find_resource("envs", name, ".toml")
+    path = find_resource("envs", name, ".toml") or harvested_file(name)
     if path is not None:
         with OwnDirectory():
             return task_from_file(path, trust=trust, step_timeout=step_timeout)
@@ -123,6 +143,11 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
     raise TaskError(
         f"there is no task `{name}`{meant} (`policygen tasks` lists them; a task file or a Gymnasium id works, too)"
     )
+
+
+def harvested_file(gym_id: str) -> Path | None:
+    """Return the shipped file on an environment of Gymnasium; None if there is none."""
+    return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
 
 
 def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
@@ -176,9 +201,12 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
     _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
     width = len(found) + sum(text.columns for text in texts)
     unseeded = ignores_seed(env, found, width, step_timeout)
-    # Facts about a MuJoCo model are read always, others only if the file has no `about`.
-    wants_facts = has_model(env) or not stated.about.strip()
-    read = simulator_facts(env, [a.name for a in actuators], step_timeout=step_timeout) if wants_facts else ()
+    facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
+    if not facts and stated.harvested is None:
+        facts = list(model_facts(env, [a.name for a in actuators]))
+    documentation = ""
+    if not stated.about.strip():
+        documentation = documentation_of(env, warm_up(env, width, step_timeout).seen(found))
     spec = env.spec
     task = Task(
         name=stated.name,
@@ -197,7 +225,9 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         starts=tuple(stated.starts.items()),
         about=stated.about.strip(),
         hints=tuple(hint.strip() for hint in stated.hints),
-        facts=(*(fact.strip() for fact in stated.facts), *read),
+        documentation=documentation,
+        facts=tuple(fact.strip() for fact in facts),
+        heights=_stated_heights(stated.heights, env),
         discount=stated.discount,
         solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
         optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
@@ -219,6 +249,18 @@ def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what:
         return found
     _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
     return [replace(one, **entry.model_dump()) for one, entry in zip(found, entries, strict=True)]
+
+
+def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, ...]:
+    _refuse_if(
+        bool(entries) and not has_model(env), "`heights` are of bodies of a MuJoCo model, which there is none of"
+    )
+    for entry in entries:
+        try:
+            env.unwrapped.model.body(entry.body)
+        except (KeyError, IndexError) as error:
+            raise TaskError(f"`heights`: the model has no body {entry.body!r}: {error}") from None
+    return tuple(Height(one.name, one.body, tuple(one.spheres)) for one in entries)
 
 
 def _stated_requirements(stated: _TaskFile, task: Task) -> tuple[Requirement, ...]:

@@ -19,6 +19,7 @@ from policygen.tasks.spaces import (
     MOST_CHARACTERS,
     ActionKind,
     Actuator,
+    Height,
     Layout,
     Observation,
     ObservedText,
@@ -29,7 +30,8 @@ from policygen.tasks.task import Optimum, Task
 
 # A record has these keys only if their value is not empty.
 _IF_STATED = {
-    *("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout", "step_seconds")
+    *("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout", "step_seconds"),
+    *("derived", "documentation", "heights"),
 }
 
 
@@ -58,6 +60,7 @@ class _TaskRecord:
     optimum: tuple[float, str] | None
     step_seconds: float | None = None
     observations: tuple[tuple[str, str, str, float | None, float | None, bool], ...]
+    derived: dict[str, str] = field(default_factory=dict)
     texts: tuple[ObservedText, ...] = ()
     actuators: tuple[_ActuatorRecord, ...]
     unseeded: bool = False
@@ -69,7 +72,9 @@ class _TaskRecord:
     perturb: tuple[Perturbation, ...] = ()
     about: str
     hints: tuple[str, ...]
+    documentation: str = ""
     facts: tuple[str, ...] = ()
+    heights: tuple[Height, ...] = ()
     inputs: tuple[str, ...] = ()
     layout: Layout | TextPart | None = None
     action_layout: ActionLayout | None = None
@@ -89,6 +94,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
             [o.name, o.unit, o.about, *(float(b) if math.isfinite(b) else None for b in (o.low, o.high)), o.integer]
             for o in task.observations
         ],
+        "derived": {o.name: o.derived for o in task.observations if o.derived},
         "texts": list(map(asdict, task.texts)),
         "actuators": [
             {
@@ -103,6 +109,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "features": dict(task.features),
         "requirements": list(map(asdict, task.requirements)),
         "perturb": list(map(asdict, task.perturb)),
+        "heights": list(map(asdict, task.heights)),
         "layout": asdict(task.layout) if task.layout is not None else None,
         "action_layout": asdict(task.action_layout) if task.action_layout is not None else None,
         "grid": grid_to_record(task.grid) if task.grid else None,
@@ -131,12 +138,14 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
     if read.action_layout is not None:
         check_layout(read.action_layout, len(read.actuators))
     return Task(
-        **{one.name: getattr(read, one.name) for one in fields(_TaskRecord)}
+        **{one.name: getattr(read, one.name) for one in fields(_TaskRecord) if one.name != "derived"}
         | {
             "kwargs": tuple(read.kwargs.items()),
             "observations": tuple(
                 Observation(
-                    name, unit, about, -math.inf if low is None else low, math.inf if high is None else high, integer
+                    *(name, unit, about, -math.inf if low is None else low, math.inf if high is None else high),
+                    integer=integer,
+                    derived=read.derived.get(name, ""),
                 )
                 for name, unit, about, low, high, integer in read.observations
             ),

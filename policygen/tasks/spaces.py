@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import itertools
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from gymnasium import spaces
 
 MOST_CHARACTERS = 4_000  # of an observed text
+MOST_SINGLE = 24  # observations; of more, those that are alike are described together
+LEAST_ALIKE = 4  # observations that are described together
 _HOW_TO_WRAP = "wrap the environment in a gymnasium.ObservationWrapper that returns a Box"
 
 ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]
@@ -26,7 +30,11 @@ ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One number of the flattened observation."""
+    """One number of the flattened observation.
+
+    `derived` names the body (or `joint`) whose force or motion it is, if it follows from positions and velocities that
+    are observed, too.
+    """
 
     name: str
     unit: str = ""
@@ -34,6 +42,19 @@ class Observation:
     low: float = -np.inf
     high: float = np.inf
     integer: bool = False
+    derived: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Height:
+    """The height of the lowest point of some spheres that move with a body of a MuJoCo model.
+
+    `body` is its name or number. A sphere is its offset (x, y, z) in the body's own axes, and its radius, all in m.
+    """
+
+    name: str
+    body: str | int
+    spheres: tuple[tuple[float, float, float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +141,7 @@ def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
-        named = [(slug(key), part) for key, part in space.items()]
+        named = list(zip(distinct_names(space), space.values(), strict=True))
     elif isinstance(space, spaces.Tuple):
         named = [(f"{i}" if prefix else f"part{i}", part) for i, part in enumerate(space)]
     else:
@@ -128,6 +149,35 @@ def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         return
     for name, part in named:
         yield from _parts_of(part, f"{prefix}_{name}" if prefix else name)
+
+
+def alike(observations: Sequence[Observation]) -> list[list[Observation]]:
+    """Group many observations: neighbours without a description, which differ only in the number of their names."""
+
+    def kind(o: Observation) -> Observation:
+        is_one = len(observations) <= MOST_SINGLE or o.about
+        return o if is_one else replace(o, name=o.name.rstrip("0123456789"))
+
+    groups = [list(group) for _, group in itertools.groupby(observations, kind)]
+    return [part for group in groups for part in ([group] if len(group) >= LEAST_ALIKE else [[o] for o in group])]
+
+
+def span(group: Sequence[Observation]) -> str:
+    """Return the name of an observation, or the first and the last name of several."""
+    return group[0].name if len(group) == 1 else f"{group[0].name} to {group[-1].name} ({len(group)})"
+
+
+def distinct_names(keys: Iterable[object]) -> list[str]:
+    """Return a name for each of some keys or labels; letters that names cannot have are spelled out: theta for θ."""
+    names: list[str] = []
+    for key in keys:
+        spelled = (unicodedata.name(c, "").split(" WITH ")[0].split() if ord(c) > 127 else [c] for c in str(key))
+        name = wanted = slug("".join(words[-1] if words else "" for words in spelled))
+        count = 1
+        while name in names:
+            name = f"{wanted}_{(count := count + 1)}"
+        names.append(name)
+    return names
 
 
 def texts_of(space: spaces.Space[Any]) -> list[ObservedText]:
@@ -161,6 +211,8 @@ def observations_of(space: spaces.Space[Any]) -> list[Observation]:
         if bounds is None:
             raise TaskError(f"observations of type {type(part).__name__} are not supported; {_HOW_TO_WRAP}")
         names = [f"{name}_{i}" if name else f"obs{i}" for i in range(len(bounds))]
+        if len(part.shape or ()) > 1:  # of a matrix, with row and column
+            names = [f"{name or 'obs'}_{'_'.join(map(str, index))}" for index in np.ndindex(part.shape)]
         if isinstance(part, spaces.Discrete):
             names = [name or "state"]
         if isinstance(part, spaces.Box):

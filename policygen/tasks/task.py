@@ -17,7 +17,7 @@ from policygen.quantities.words import column_of
 from policygen.tasks.actions import ActionLayout, Limits, limits_of
 from policygen.tasks.perturb import Perturbation
 from policygen.tasks.requirements import Requirement
-from policygen.tasks.spaces import ActionKind, Actuator, Layout, Observation, ObservedText, TextPart
+from policygen.tasks.spaces import ActionKind, Actuator, Height, Layout, Observation, ObservedText, TextPart
 
 if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
     from policygen.tasks.user_env import UserEnv
@@ -56,7 +56,9 @@ class Task:
         perturb: perturbations of the environment, whose sizes are drawn in each episode.
         grid: bins of observations and features.
         about, hints: prose for the model.
+        documentation: what the environment and its package say, and what was seen of it; empty if there is `about`.
         facts: sentences about the system (masses, sizes, torques): the task file's first, then the simulator's.
+        heights: heights of parts of a MuJoCo model that the rows of episodes show, such as those of feet.
         inputs: quantities that the equations of the provider `builtin` read; empty: all observations.
         layout: nesting of the environment's observations; None for one array or number.
         action_layout: structure of the environment's actions; None if an action is an array with one number per
@@ -87,7 +89,9 @@ class Task:
     grid: Grid | None = None
     about: str = ""
     hints: tuple[str, ...] = ()
+    documentation: str = ""
     facts: tuple[str, ...] = ()
+    heights: tuple[Height, ...] = ()
     inputs: tuple[str, ...] = ()
     layout: Layout | TextPart | None = None
     action_layout: ActionLayout | None = None
@@ -230,7 +234,9 @@ def without_knowledge(task: Task) -> Task:
         grid=Grid(tuple(dimensions)) if dimensions else None,
         about="",
         hints=(),
+        documentation="",
         facts=(),
+        heights=(),
         optimum=None,
         assumed=(*task.assumed, "names, prose and features are withheld (--ablate knowledge)"),
     )

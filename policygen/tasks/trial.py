@@ -92,7 +92,14 @@ def warn_if_unseeded(task: Task) -> None:
 
 
 def random_episode(
-    env: gym.Env[Any, Any], seed: int, width: int, step_timeout: float, *, steps: int, until: float = math.inf
+    env: gym.Env[Any, Any],
+    seed: int,
+    width: int,
+    step_timeout: float,
+    *,
+    steps: int,
+    until: float = math.inf,
+    action: Any = None,
 ) -> tuple[list[npt.NDArray[np.float64]], bool]:
     """Play random actions; return each observation followed by its reward, and whether the episode was truncated.
 
@@ -100,6 +107,7 @@ def random_episode(
         width: number of columns of a flattened observation.
         steps: maximum number of steps.
         until: a time of `time.monotonic` at which the episode stops, but not before two steps.
+        action: the action of all steps; None: random ones.
 
     Raises:
         EnvironmentFault: the environment fails or does not answer, or an observation or reward is not a number.
@@ -124,7 +132,9 @@ def random_episode(
             while len(rows) <= steps and not (terminated or truncated):
                 if len(rows) > 2 and time.monotonic() > until:
                     break
-                observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+                observation, reward, terminated, truncated, _ = env.step(
+                    env.action_space.sample() if action is None else action
+                )
                 terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
                 keep(observation, number_of(reward))
     except BaseException as error:

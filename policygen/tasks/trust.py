@@ -28,7 +28,8 @@ _TRUSTED_PACKAGES = ("gymnasium.envs.", "minigrid.envs.", "policygen.extensions.
 
 def is_shipped(path: Path) -> bool:
     """Whether a task file is shipped with the package."""
-    return path.resolve().parent in {(PACKAGE / "envs").resolve(), (PACKAGE.parent / "envs").resolve()}
+    folders = [(root / "envs").resolve() for root in (PACKAGE, PACKAGE.parent)]
+    return path.resolve().parent in {*folders, *(folder / "gymnasium" for folder in folders)}
 
 
 def trusted(task: Task) -> Task:

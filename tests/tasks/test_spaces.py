@@ -33,7 +33,10 @@ NESTED = spaces.Dict(
         (spaces.Box(-1, 1, (1,)), "obs"),
         (spaces.Box(-1, 1, (2,)), "obs0 obs1"),
         (spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, (2,)))), "part0 part1_0 part1_1"),
-        (NESTED, f"{' '.join(f'arm_pose_{i}' for i in range(4))} mode pair_0 pair_1_0 pair_1_1 counts_0 counts_1"),
+        (
+            NESTED,
+            "arm_pose_0_0 arm_pose_0_1 arm_pose_1_0 arm_pose_1_1 mode pair_0 pair_1_0 pair_1_1 counts_0 counts_1",
+        ),
     ],
 )
 def test_every_number_of_a_space_has_a_name_in_the_order_of_flattening(space, names):
