@@ -1,18 +1,20 @@
 """Find the last policy in a text and split it into statements; collect the text's problems.
 
-Reading tolerates text around a policy (prose, code fences, headings) and markup of its lines. `parts` combines the
-statements and checks their names.
+Reading tolerates text around a policy (prose, code fences, headings) and markup of its lines. Within the block of the
+policy every line is a statement, the continuation of one, or a problem. `parts` combines the statements and checks
+their names.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policygen.errors import ExpressionError
-from policygen.policies.cells import is_separator_line, split_comment
+from policygen.policies.cells import is_separator_line, split_comment, with_comment
 from policygen.policies.statements import Line, has_word
 from policygen.tasks.task import Task, output_names
 
@@ -50,38 +52,59 @@ class Problems(list[Problem]):
 _RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
 # Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
-_LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*:?=))\s+(.*)")
+_LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*(?::?=|<-|←)))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
-_ASSIGN = re.compile(r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)\s*:?=(?!=)\s*(.+)")
+_LEFT = r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)"
+_ASSIGN = re.compile(rf"{_LEFT}\s*(?::?=(?![=>])|<-(?!-)|←|≔)\s*(.+)")
+# Other signs between an output and its equation; the colon is understood, and the others are problems.
+_OTHER_ASSIGN = re.compile(rf"[\"'`(]*{_LEFT}[\"'`)]*\s*(:|==?>?|-+>|→|⇒|≡|≈|~)\s*(.+)")
 _WORDED = re.compile(r"([a-z]\w*)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*(?::?=(?!=)\s*(.*))?")
 PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
-def statements(text: str, task: Task) -> Iterator[Line]:
-    """Yield the statements of the last policy in `text`, a reply or a hand-written file, one per line."""
-    blocks, everything = _blocks(_with_names(text, task))
+def statements(text: str, task: Task) -> tuple[list[Line], bool]:
+    """Return the statements of the last policy in `text`, and whether they are in a fenced block.
+
+    In a block, a line that is no statement has the word `?`; elsewhere it is prose and left out. At the end of a block
+    that is not closed stands the word `cut`.
+    """
+    blocks, everything, is_open = _blocks(_with_names(text, task))
+    outputs = frozenset(name.lower() for name in output_names(task))
     # The last fenced block with a policy's line; without such a block, the whole text.
-    with_policy = (
-        block
-        for block in reversed(blocks)
-        if any("|" in line or "=" in line or PARAM.search(line[:MAX_LINE]) for _, line in block)
-    )
-    for number, raw in next(with_policy, everything):
-        if (statement := _statement(number, raw)) is not None:
-            yield statement
+    block = next((block for block in reversed(blocks) if any(_is_policy(line, outputs) for _, line in block)), None)
+    lines = []
+    for number, raw in _joined(everything if block is None else block):
+        statement = _statement(number, raw, outputs)
+        if statement is None and block is not None and not raw.lstrip().startswith("##"):
+            statement = Line(number, "", "?", text=raw)
+        if statement is not None:
+            lines.append(statement)
+    if all(line.word in ("?", "") for line in lines):
+        return [], block is not None  # not a block of a policy
+    if is_open and block is blocks[-1]:
+        lines.append(Line(everything[-1][0] if everything else 1, "", "cut"))
+    return lines, block is not None
+
+
+def _is_policy(line: str, outputs: frozenset[str]) -> bool:
+    line = line[:MAX_LINE]
+    return "|" in line or "=" in line or bool(PARAM.search(line)) or _statement(0, line, outputs) not in (None, _BLANK)
 
 
 def resigns(text: str) -> bool:
     """Whether the last block of the text, or a text without blocks, is just the line `no improvement`."""
-    blocks, everything = _blocks(text[-MAX_CHARACTERS:])
+    blocks, everything, _ = _blocks(text[-MAX_CHARACTERS:])
     last = blocks[-1] if blocks else everything
     lines = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE])[0])]
     return len(lines) == 1 and _RESIGNATION.fullmatch(lines[0]) is not None
 
 
-def _statement(number: int, raw: str) -> Line | None:
-    """Return the statement on a line; None for prose."""
+_BLANK = Line(0, "")
+
+
+def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
+    """Return the statement on a line; None for prose. `outputs` are the task's, in lower case."""
     if len(raw) > MAX_LINE:
         start = raw[:MAX_LINE]
         reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0]) or PARAM.search(start)
@@ -91,8 +114,8 @@ def _statement(number: int, raw: str) -> Line | None:
         # A line that begins with `##` is a heading of the text around the policy.
         return None if raw.lstrip().startswith("##") else Line(number, comment)
     if match := _LET.match(line):
-        name, _, expression = match[1].partition("=")
-        return Line(number, comment, "let", name.strip().rstrip(": "), expression.strip())
+        name, expression = [*re.split(r"\s*(?::?=|<-|←)\s*", match[1], maxsplit=1), ""][:2]
+        return Line(number, comment, "let", name.strip(), expression.strip())
     worded = _WORDED.fullmatch(line)
     if worded and has_word(worded[1], alone=not worded[3]):
         return Line(number, comment, worded[1], worded[2], worded[3] or "")
@@ -104,11 +127,125 @@ def _statement(number: int, raw: str) -> Line | None:
     assignment = _ASSIGN.match(line)
     if line.startswith("|") or ("|" in line and not assignment):
         cells = (_plain(cell) for cell in line.strip().strip("|").split("|"))
-        return None if is_separator_line(line) else Line(number, comment, "|", text=line, cells=tuple(cells))
+        if is_separator_line(line):
+            return Line(number, comment)
+        return Line(number, comment, "|", text=line, cells=tuple(cells))
     if assignment:
         return Line(number, comment, "=", assignment[1], assignment[2])
+    other = _OTHER_ASSIGN.match(line)
+    if other and _inner(other[1]) in outputs and reads_as_arithmetic(other[3]):
+        word = "=" if other[2] == ":" else "?"
+        return Line(number, comment, word, other[1], other[3] if word == "=" else line)
     # A statement of an extension that is not there, or prose.
     return Line(number, comment, worded[1], worded[2], worded[3]) if worded and worded[3] else None
+
+
+def _inner(left: str) -> str:
+    """Return the name in `NAME`, `WORD[NAME]` or `WORD(NAME)`, in lower case."""
+    return re.split(r"[\[(]", left.rstrip(")] "))[-1].strip().lower()
+
+
+# --- continued lines -------------------------------------------------------------------------------------------------
+
+_WORDS_OF_ARITHMETIC = frozenset(("and", "or", "not", "if", "else"))
+_TRAILING = re.compile(r"(?:[-+*/^<>=&|,(\[{×·÷−–≤≥]|<-|←|(?<!\w)(?:and|or|not|if|else))\s*\Z")
+_LEADING = re.compile(r"(?:[-+*/^<>)\]},×·÷−–≤≥]|==|!=|(?:and|or|if|else)\b)")
+_ARITHMETIC = re.compile(r"[\w\s.+\-*/^<>=!&|,()\[\]{}\"'%²³×·÷−–≤≥π]*")
+
+
+def reads_as_arithmetic(text: str) -> bool:
+    """Whether a text consists of names, numbers and operators, and not of words side by side."""
+    if not text.strip() or not _ARITHMETIC.fullmatch(text):
+        return False
+    words = re.split(r"\s+", re.sub(r"[^\w\s.]", lambda sign: f" {sign[0]} ", text.strip()))
+    return not any(
+        a[:1].isalpha() and b[:1].isalpha() and not {a, b} & _WORDS_OF_ARITHMETIC for a, b in itertools.pairwise(words)
+    ) and not re.search(r"[a-z]{2}\.(\s|\Z)", text)
+
+
+def _joined(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the lines with those joined that arithmetic continues, each with the number of its first line."""
+    waiting: list[str] = []  # the lines of one statement
+    first = 0
+    for number, raw in lines:
+        line = plain_signs(raw)
+        if waiting and _continues(waiting, line):
+            waiting.append(line)
+            continue
+        if waiting:
+            yield first, _as_one(waiting)
+        waiting, first = [line], number
+    if waiting:
+        yield first, _as_one(waiting)
+
+
+def _as_one(lines: Sequence[str]) -> str:
+    """Return the lines of a statement as one line, the comments at its end."""
+    if len(lines) == 1:
+        return lines[0]
+    parts = [split_comment(line) for line in lines]
+    code = " ".join(_LINE_END.sub("", code.strip()) for code, _ in parts)
+    return with_comment(code, " ".join(filter(None, (comment for _, comment in parts))))
+
+
+_LINE_END = re.compile(r"(?:\\|\.\.\.)\s*\Z")  # how other languages continue a line
+_MOST_JOINED = 60  # lines of one statement
+
+
+def _continues(before: Sequence[str], raw: str) -> bool:
+    """Whether a line continues the statement of the lines before it."""
+    code = " ".join(split_comment(line)[0] for line in before)
+    if len(before) >= _MOST_JOINED or len(code) > MAX_LINE or "|" in before[0].lstrip("`* ")[:1]:
+        return False
+    if not re.search(r"=|<-|←|:", code):
+        return False
+    line = split_comment(raw)[0].strip()
+    if not line or _begins_statement(line):
+        return False
+    brackets = sum((c in "([{") - (c in ")]}") for c in code)
+    open_end = brackets > 0 or _TRAILING.search(code) or _LINE_END.search(code)
+    indented = len(raw) - len(raw.lstrip()) > len(before[0]) - len(before[0].lstrip())
+    return bool((open_end or indented or _LEADING.match(line)) and reads_as_arithmetic(_LINE_END.sub("", line)))
+
+
+def _begins_statement(line: str) -> bool:
+    cleaned = _cleaned(line)[0]
+    if cleaned.startswith("|") or _LET.match(cleaned) or _BINS.match(cleaned) or PARAM.match(cleaned):
+        return True
+    return bool(_ASSIGN.match(cleaned) or re.match(rf"{_LEFT}\s*(?::?=(?!=)|:|<-|←)", cleaned))
+
+
+# Full-width forms of ASCII, and the lines that draw tables.
+_SIGNS = str.maketrans(
+    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"\u3000": " "} | dict.fromkeys("│┃¦", "|")
+)
+_TEXT_MACRO = re.compile(r"\\(?:text|textit|texttt|mathrm|mathit|mathtt|mathbf|operatorname)\s*\{([^{}]*)\}")
+_MACROS = (
+    (re.compile(r"\\(?:left|right|displaystyle|quad|qquad)(?![a-z])|\\[,;:! ]|[$]|\\[()\[\]]"), " "),
+    (re.compile(r"\\(?:cdot|times|ast)(?![a-z])"), "*"),
+    (re.compile(r"\\leq?(?![a-z])"), "<="),
+    (re.compile(r"\\geq?(?![a-z])"), ">="),
+    (re.compile(r"\\(sin|cos|tan|tanh|exp|log|min|max|pi)(?![a-z])"), r"\1"),
+    (re.compile(r"\\_"), "_"),
+    (re.compile(r"&\s*=|=\s*&"), "="),
+    (re.compile(r"\\\\\s*\Z"), ""),
+)
+
+
+def plain_signs(line: str) -> str:
+    """Return a line with full-width signs as ASCII and the markup of formulas as arithmetic; comments stay."""
+    code, comment = split_comment(line)
+    if not comment and line.isascii() and "\\" not in line and "$" not in line:
+        return line
+    plain = code.translate(_SIGNS)
+    if "\\" in plain or "$" in plain:
+        plain = _TEXT_MACRO.sub(r"\1", plain)
+        for macro, sign in _MACROS:
+            plain = macro.sub(sign, plain)
+    if plain == code:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return indent + with_comment(plain.strip(), comment)
 
 
 def _plain(cell: str) -> str:
@@ -120,8 +257,11 @@ def _plain(cell: str) -> str:
 # --- finding the policy in the text ----------------------------------------------------------------------------------
 
 
-def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]]]:
-    """Return the numbered lines of each fenced block, and of the whole text without the fences."""
+def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]], bool]:
+    """Return the numbered lines of each fenced block and of the whole text without the fences.
+
+    The third value is whether the last block is not closed.
+    """
     blocks: list[list[tuple[int, str]]] = []
     everything: list[tuple[int, str]] = []
     is_inside = False
@@ -134,7 +274,7 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
         everything.append((number, line))
         if is_inside:
             blocks[-1].append((number, line))
-    return blocks, everything
+    return blocks, everything, is_inside
 
 
 @functools.lru_cache(maxsize=1_000)  # a rambling reply repeats itself

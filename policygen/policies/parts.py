@@ -34,6 +34,12 @@ class Stated(NamedTuple, Generic[T]):
     value: T
 
 
+def _beside_params(text: str) -> str:
+    """Return what a line has beside `params`, but for words in brackets and signs between params; empty without."""
+    rest = re.sub(r"\([^()\d]*\)", " ", PARAM.sub(" , ", text))
+    return " ".join(rest.split()) if re.search(r"\w|[%/*^]", rest) or re.search(r",[^\s,]", rest) else ""
+
+
 def most_features(task: Task) -> int:
     """Return the maximum number of features that a policy may define."""
     return max(MOST_FEATURES, 2 * len(task.observations))
@@ -82,7 +88,8 @@ class Parts:
         if len(text) > MAX_CHARACTERS:
             self.problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
         else:
-            self._read(list(statements(text, task)))
+            lines, self._in_block = statements(text, task)
+            self._read(lines)
 
     @property
     def features(self) -> dict[str, Node]:
@@ -205,6 +212,9 @@ class Parts:
             case "let":
                 return self._let(line)
             case "params":
+                if rest := _beside_params(line.text):
+                    found = f"`{rest}` stands beside params"
+                    self.problems.add(line.line, found, "write each as `params[0]: 0.5`, a decimal number, and no more")
                 for digits, number in PARAM.findall(line.text):
                     index, value = int(digits), float(ascii_signs(number))
                     self.params[index] = Stated(line.line, value)
@@ -221,11 +231,21 @@ class Parts:
                 self.problems.add(line.line, found, f"write at most {MAX_LINE:,} a line")
             case "":
                 return ""
+            case "?":
+                self._unread_line(line)
+            case "cut":
+                found = "the block of the policy is not closed, so its end may be missing"
+                self.problems.add(line.line, found, "write the whole policy, and ``` after its last line")
             case word if line.name in self._known or self._output(line.name) is not None:
                 found = f"there is no statement `{word} NAME = EXPRESSION`"
                 words = ", ".join(["let", "bins", *(word for one in STATEMENTS.values() for word in one.words)])
                 self.problems.add(line.line, found, f"known are {words}; another one needs its extension")
         return None
+
+    def _unread_line(self, line: Line) -> None:
+        """Add the problem of a line in the policy's block that is none of its lines."""
+        found = f"`{' '.join(line.text.split())[:60]}` is not a line of a policy"
+        self.problems.add(line.line, found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block")
 
     def _owner(self, line: Line) -> str | None:
         """Return the key of the entry of `STATEMENTS` that a line belongs to; None for a line of the policy itself."""
@@ -307,6 +327,8 @@ class Parts:
         lowered = [cell.lower() for cell in line.cells]
         names = {name.lower() for name in self._known} | self._action_columns
         if not line.text.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
+            if self._in_block:
+                self._unread_line(line)
             return None  # prose with a pipe in it, such as |angle|
         if not names.isdisjoint(lowered) and not any(map(looks_like_bins, lowered[:-1])):
             self.header = line
@@ -334,6 +356,10 @@ class Parts:
             if name not in self._known:
                 self._known.append(name)
             return f"let {name} = {text}"
+        if self._in_block:
+            taken = self._taken(name) if is_name(name) else ""
+            found = f"`{name}` is already {taken}" if taken else f"`{name}` is no output"
+            self.problems.add(line.line, found, "choose another name for the feature")
         return None
 
     def _equation(self, line: Line, name: str) -> str | None:

@@ -18,7 +18,8 @@ class Line:
     line: int  # its number in the text, counted from 1
     comment: str  # the comment at its end
     # Its kind: `let`, `bins`, `params`; `|` for a row of a table or its header; a word of a statement; `=` for another
-    # `NAME = EXPRESSION`; `long` for a line that is too long to read; empty for a line that is blank or only a comment.
+    # `NAME = EXPRESSION`; `long` for a line that is too long to read; `?` for a line of the policy's block that is no
+    # statement, `cut` for the end of a block that is not closed; empty for a line that is blank or only a comment.
     word: str = ""
     name: str = ""  # the left-hand side
     text: str = ""  # the right-hand side; the whole line of `params`, a row and a `long` line

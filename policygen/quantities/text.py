@@ -80,7 +80,7 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     try:
         tree = ast.parse(source, mode="eval").body
     except SyntaxError as error:
-        raise ExpressionError(f"cannot read `{_shortened(text.strip(), 80)}` as arithmetic ({error.msg})") from None
+        raise ExpressionError(f"cannot read `{_shortened(text.strip(), 80)}` as arithmetic{_place(error)}") from None
     except (RecursionError, MemoryError, ValueError):
         raise ExpressionError("the expression is too large to read; split it with `let`") from None
     converter = _Converter(names, later, texts)
@@ -124,6 +124,12 @@ def _check_size(root: Node) -> None:
             waiting.append((node.start, depth + 1))
     if nodes > MAX_NODES or deepest > MAX_DEPTH:
         raise ExpressionError(_TOO_LARGE)
+
+
+def _place(error: SyntaxError) -> str:
+    """Return where Python's parser stopped, in the text's own signs; empty if it was at the end."""
+    rest = (error.text or "")[max(0, (error.offset or 1) - 1) :].replace("**", "^").strip()
+    return f" from `{_shortened(rest)}` on" if rest else ""
 
 
 def _shortened(text: str, most: int = 40) -> str:
@@ -192,8 +198,11 @@ class _Converter:
                 if function not in FUNCTIONS:
                     raise ExpressionError(unknown_name(function, FUNCTION_NAMES, what="function"))
                 return self._call(FUNCTIONS[function], arguments, depth)
+        shown = _shortened(ast.unparse(tree).replace("**", "^"))
+        if isinstance(tree, ast.Tuple) and all(isinstance(part, ast.Constant) for part in tree.elts):
+            raise ExpressionError(f"`{shown}` is no number; write a decimal point, as in `0.5`")
         raise ExpressionError(
-            f"`{type(tree).__name__}` is not arithmetic; allowed are numbers, names, + - * / ^, comparisons and the "
+            f"`{shown}` is not arithmetic; allowed are numbers, names, + - * / ^, comparisons and the "
             f"functions {', '.join(FUNCTION_NAMES)}"
         )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,7 +99,6 @@ def test_a_policy_survives_prose_fences_and_windows_line_ends(data):
 PLAIN = "| row | column | action |\n| 0 | * | up |\n| 1-2 | 0,3 | left |\n| * | * | down |"
 TOLERATED = {
     "a fence": f"~~~markdown\n{PLAIN}\n~~~",
-    "an open fence": f"Answer:\n```\n{PLAIN}",
     "prose around": f"I changed row 0.\n\n{PLAIN}\n\nThis should be better.",
     "prose with pipes": f"Keep |row - column| small.\n{PLAIN}",
     "prose that starts with let": f"Let me improve the table.\nLet us see:\n{PLAIN}",
@@ -484,7 +484,7 @@ GOOD = {
 BAD: dict[str, list[tuple[int | None, str]]] = {
     "cartpole-wrong-cells": [(4, "column angle is out of range"), (5, "`push` is not an action"), (6, "`low` in column angle"), (6, "`1 2` in column spin"), (7, "4 cells"), (8, "`lft`")],
     "cartpole-prose": [(None, "no policy was found")],
-    "cartpole-cut-off": [(6, "2 cells")],
+    "cartpole-cut-off": [(6, "the block of the policy is not closed"), (6, "2 cells")],
     "cartpole-wrong-name": [(2, "unknown name `angel`"), (4, "`0.5velocity` is not a number"), (5, "unknown output `forward`")],
     "cartpole-code": [(None, "no policy was found")],
     "frozenlake-numbered": [(1, "has a column `#`")],
@@ -569,3 +569,76 @@ def test_a_reply_as_long_as_allowed_is_answered_too(text):
     assert len(text) <= MAX_CHARACTERS
     parsed = parse(text, CARTPOLE)
     assert (parsed.policy is None) == bool(parsed.problems)
+
+
+# --- every line counts -----------------------------------------------------------------------------------------------
+
+SWING = load_task("pendulum")
+UPRIGHT = "let upright = cos > 0.88646\n"
+WRAPPED = """torque = where(upright, -20.035*sin, 0)
+    - where(upright, 5.2118*rate, 0)
+    + where(upright, 0, -sign(rate)*cos)
+"""
+
+
+@pytest.mark.parametrize("block", [True, False], ids=["in a block", "as plain text"])
+def test_a_wrapped_equation_is_read_to_its_end(block: bool) -> None:
+    one_line = UPRIGHT + " ".join(WRAPPED.split())
+    for text in (
+        UPRIGHT + WRAPPED,
+        UPRIGHT + WRAPPED.replace("    ", ""),
+        UPRIGHT + WRAPPED.replace("\n    - ", " -\n  ").replace("\n    + ", " +  # first\n"),
+        UPRIGHT + f"torque = (\n{WRAPPED[9:]})\n",
+        UPRIGHT + WRAPPED.replace("\n    ", " \\\n    "),
+    ):
+        read = parse(f"```\n{text}```" if block else text, SWING)
+        assert read.problems == ()
+        assert read.policy is not None
+        assert read.policy.to_text(plain=True) == parse(one_line, SWING).policy.to_text(plain=True)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("line", ["left: -3*angle", "left <- -3*angle", "left ← -3*angle", r"$\text{left} = -3*angle$"])
+@pytest.mark.parametrize("fence", ["", "```\n"])
+def test_an_output_is_read_whatever_sign_gives_it_its_equation(line: str, fence: str) -> None:
+    incumbent = parse("left = 0\nright = 1", CARTPOLE).policy
+    read = parse(f"{fence}right = 2*spin\n{line}\n{fence}", CARTPOLE, "linear", incumbent)
+    assert read.problems == ()
+    assert read.policy is not None
+    assert "left = -3*angle" in read.policy.to_text()
+
+
+@pytest.mark.parametrize("line", ["left == -3*angle", "left -> -3*angle", "left ≈ -3*angle", '"left": "-3*angle",'])
+def test_an_output_with_a_sign_that_is_not_understood_is_a_problem(line: str) -> None:
+    incumbent = parse("left = 0\nright = 1", CARTPOLE).policy
+    read = parse(f"```\nright = 2*spin\n{line}\n```", CARTPOLE, "linear", incumbent)
+    assert [problem.line for problem in read.problems] == [3]
+
+
+@pytest.mark.parametrize("line", ["angle = 3", "Tilt = spin +", "It pushes harder.", "left", "max(angle, spin)"])
+def test_a_line_of_the_block_that_is_none_of_a_policy_is_a_problem(line: str) -> None:
+    read = parse(f"```\nleft = -angle\nright = angle\n{line}\n```", CARTPOLE)
+    assert [problem.line for problem in read.problems] == [4]
+
+
+@pytest.mark.parametrize("number", ["0,5", "1/2", "50%", "1.5×10^-3", "0.5 rad", "0.5*2", "1.2.3", "1_000"])
+def test_params_are_read_whole_or_not_at_all(number: str) -> None:
+    weights = "\n".join(f"params[{i}]: 0" for i in range(1, 10))
+    read = parse(f"```\nparams[0]: {number}\n{weights}\n```", CARTPOLE, "linear")
+    assert read.policy is None
+    assert [problem.line for problem in read.problems] == [2]
+
+
+@pytest.mark.parametrize(
+    "text", ["0,5", "x, 1", "x[0]", "x.real", "'x'", "lambda: 1", "[1]", "{1: 2}", "f'x'", "x(1)(2)"]
+)
+def test_a_problem_of_an_expression_names_what_was_written_and_no_part_of_python(text: str) -> None:
+    read = parse(f"```\nlet x = angle\nleft = {text}\nright = 0\n```", CARTPOLE)
+    (problem,) = read.problems
+    assert not re.search(r"Tuple|Call\b|Subscript|Attribute|Lambda|List|Dict|JoinedStr|Constant|comma", problem.found)
+
+
+@pytest.mark.parametrize(
+    "text", [PLAIN.translate({ord("|"): "｜", ord("0"): "０", ord("*"): "＊"}), PLAIN.replace("|", "│")]
+)
+def test_a_table_of_full_width_signs_or_drawn_lines_is_a_table(text: str) -> None:
+    assert parse(text, LAKE).policy == parse(PLAIN, LAKE).policy != None  # noqa: E711

@@ -72,7 +72,7 @@ NO_PHRASE = ("text", 'text, ""', f'text, "{"x" * 61}"', 'text, "a|b"', 'text, f"
         ('contains(txt, "lamp")', "unknown text `txt`; known are text"),
         ('"lamp"', "`lamp` is not a number"),
         ("2*text", "`text` is a text, not a number; write `contains(text"),
-        ("text[0]", "`Subscript` is not arithmetic"),
+        ("text[0]", "`text[0]` is not arithmetic"),
         ("prev(text)", "unknown name `text`"),
         ('contains(text, "lamp"', "cannot read"),
     ],
