@@ -13,7 +13,7 @@ from support import discovered
 
 from policygen.episodes.exact import FiniteMDP, best_return, exact_score, finite_mdp
 from policygen.episodes.players import evaluate
-from policygen.episodes.score import episode_seeds
+from policygen.episodes.score import episode_seeds, number
 from policygen.episodes.simulator import Simulator
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
@@ -43,7 +43,7 @@ def test_tables_have_their_known_values(task, actions, mean, std):
     assert score.std == pytest.approx(std, rel=1e-2)
     assert (score.exact, score.ci95, score.engine) == (True, (score.mean, score.mean), "exact")
     assert (score.returns, score.seeds, score.episodes) == ((), (), 0)
-    assert str(score) == f"{score.mean:.4f} (exact)"
+    assert str(score) == f"{number(score.mean)} (exact)"
 
 
 @pytest.mark.parametrize(("task", "actions", "count"), [(LAKE, BEST_LAKE, 2_000), (CLIFF, BEST_CLIFF, 1_000)])
