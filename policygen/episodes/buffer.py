@@ -37,11 +37,10 @@ class ReplayBuffer:
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
         self.capacity = capacity
-        self.evictions = 0  # number of evictions
         self._episodes: list[Episode] = []
         self._size = 0  # in transitions; at most the capacity
         self._of_attempt: dict[int, list[Episode]] = {}
-        self._tally: tuple[Hashable, int, npt.NDArray[np.float64]] | None = None
+        self._counts: dict[str, tuple[Hashable, int, npt.NDArray[np.float64] | None]] = {}
         self._cache: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
@@ -73,9 +72,8 @@ class ReplayBuffer:
         self._of_attempt.setdefault(episode.attempt, []).append(episode)
 
     def _evict(self) -> None:
-        self._tally = None
+        self._counts = {}
         self._cache = {}
-        self.evictions += 1
         order = np.argsort(self.returns, kind="stable")
         protected = {*order[:KEPT_EXTREMES].tolist(), *order[-KEPT_EXTREMES:].tolist()}
         evicted = set()
@@ -105,21 +103,23 @@ class ReplayBuffer:
         found = list(self._of_attempt.get(attempt, ()))
         return found if last is None else found[max(0, len(found) - last) :]
 
-    def tallied(
-        self, key: Hashable, tally: Callable[[Sequence[Episode]], npt.NDArray[np.float64]]
+    def accumulated(
+        self,
+        name: str,
+        key: Hashable,
+        count: Callable[[Sequence[Episode]], npt.NDArray[np.float64]],
+        join: Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], npt.NDArray[np.float64]],
     ) -> npt.NDArray[np.float64]:
-        """Return `tally` summed over all episodes; equal keys must mean equal tallies.
+        """Return `count` of all episodes, where `join` combines the counts of some and of the following ones.
 
-        If the key equals that of the last call, only episodes added since then are counted.
+        If the key equals that of the last call with this name, only episodes added since then are counted.
         """
-        counted, total = 0, None
-        if self._tally is not None and self._tally[0] == key:
-            _, counted, total = self._tally
-        if total is None:
-            total = tally(self._episodes)
+        last, counted, total = self._counts.get(name, (key, 0, None))
+        if last != key or total is None:
+            total = count(self._episodes)
         elif counted < len(self):
-            total = total + tally(self._episodes[counted:])
-        self._tally = (key, len(self), total)
+            total = join(total, count(self._episodes[counted:]))
+        self._counts[name] = (key, len(self), total)
         return total
 
     def cached(self, key: Hashable, make: Callable[[], _T]) -> _T:

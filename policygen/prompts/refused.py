@@ -75,9 +75,7 @@ def _lines_of(policy: Policy) -> list[str]:
 
 def rows_at(attempt: Attempt, episode: Episode, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
     """Return those of the steps that an episode of the attempt has, with their most informative columns."""
-    policy = attempt.policy
-    reader = reader_for(task, None, policy)
-    view = episode_view(episode, task, reader, policy)
+    view = episode_view(episode, reader_for(task, None, attempt.policy), attempt.policy)
     traced = view.traced
     if len(traced) > MOST_NAMES:  # observations come first, the decisive features last
         traced = traced[: MOST_NAMES // 2] + traced[-(MOST_NAMES - MOST_NAMES // 2) :]

@@ -22,6 +22,7 @@ from policygen.episodes.evidence import (
     usual_of,
 )
 from policygen.episodes.trajectory import Trajectory
+from policygen.episodes.visits import count_visits
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader
@@ -31,9 +32,9 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.history import attempt_views, best_view, shortened
 from policygen.prompts.sections import section_data
 from policygen.prompts.templates import render_template, used_templates
-from policygen.prompts.traces import episode_view, reader_for, with_losses
+from policygen.prompts.traces import episode_view, reader_for
 from policygen.prompts.views import View, grid_view, task_view
-from policygen.prompts.visits import count_visits, visit_views
+from policygen.prompts.visits import visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
 from policygen.runs.config import RunConfig
@@ -136,7 +137,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     )
     viewed = functools.partial(
         episode_view,
-        task=task,
         reader=reader,
         best=incumbent,
         usual=usual,
@@ -171,7 +171,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "best": shown_best,
         "episodes_shown": config.episodes_shown,
         "best_episodes": [viewed(e) for e in highest],
-        "worst_episodes": [viewed(e) if mean is None else with_losses(viewed(e), e.trajectory, mean) for e in worst],
+        "worst_episodes": [viewed(e, mean=mean) for e in worst],
         "account": context.buffer.cached(("account", *since, config.ablate), lambda: account(own, task.max_steps))
         if best is not None
         else None,

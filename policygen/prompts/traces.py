@@ -73,13 +73,13 @@ class EpisodeView:
 
 def episode_view(
     episode: Episode,
-    task: Task,
     reader: Reader,
     best: Policy | None,
     usual: Mapping[str, tuple[float, float]] | None = None,
     *,
     relevance: Relevance = NOTHING_RELEVANT,
     turn: int = 0,
+    mean: Column | None = None,
 ) -> EpisodeView:
     """Return the view of an episode with the quantities of `reader`.
 
@@ -87,8 +87,9 @@ def episode_view(
         usual: usual ranges; if given, the view has rhythms, unobserved quantities and the first anomaly.
         relevance: what reward and ends depend on; if given, only some of many quantities are traced.
         turn: number of the prompt, which selects those that would be left out.
+        mean: `mean_rewards` of the policy's episodes; if given, the view has the losses against it.
     """
-    t = episode.trajectory
+    t, task = episode.trajectory, reader.task
     arrays = quantities(t, reader)
     seen = {name: v.astype(np.float64) for name, v in episode.unobserved} if usual is not None else {}
     unobserved = {name: v[:-1] for name, v in seen.items() if name not in arrays and np.ptp(v[:-1]) > 0}
@@ -105,6 +106,7 @@ def episode_view(
     changing = _names_to_show(arrays, task, best)
     traced = [*unobserved, *(ranked(changing, best, relevance, turn) if relevance.variance else changing)]
     relevant = [name for name in relevance.relevant if name in arrays]
+    lost = losses(t, mean) if mean is not None else np.zeros(0)
     anomaly, reference, signals = None, "", ranges(arrays)
     if usual is not None:
         found, reference = rhythms(arrays | unobserved, limits)
@@ -136,7 +138,9 @@ def episode_view(
         anomaly=replace(anomaly, name=_shown(anomaly.name, task)) if anomaly is not None else None,
         terms=dict(t.terms),
         texts=task.text_names,
-        final=dict.fromkeys(columns) | _final(t, task, reader) | ends if t.terminated else {},
+        lost=lost.tolist(),
+        shortfall=shortfall(lost) if len(lost) else None,
+        final=dict.fromkeys(columns) | _final(t, reader) | ends if t.terminated else {},
     )
 
 
@@ -145,15 +149,9 @@ def _shown(name: str, task: Task) -> str:
     return f"{name}_" if name in FIELDS and name not in {actuator.name for actuator in task.actuators} else name
 
 
-def with_losses(view: EpisodeView, t: Trajectory, mean_rewards: Column) -> EpisodeView:
-    """Return the view of episode `t` with its losses against the mean reward of each step, shape (longest,)."""
-    lost = losses(t, mean_rewards)
-    return replace(view, lost=lost.tolist(), shortfall=shortfall(lost))
-
-
-def _final(t: Trajectory, task: Task, reader: Reader) -> dict[str, Any]:
+def _final(t: Trajectory, reader: Reader) -> dict[str, Any]:
     """Return the result of the last action: observations and, for a policy without memory, features and the cell."""
-    rows = np.repeat(t.observations[-1:], 2, axis=0)
+    rows, task = np.repeat(t.observations[-1:], 2, axis=0), reader.task
     last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
     arrays = quantities(last, reader)
     if reader.remembered:

@@ -96,7 +96,7 @@ def test_a_full_buffer_takes_so_many_bytes_a_step_however_short_its_episodes_are
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert buffer.evictions
+    assert len(buffer) < 20 * (1_000 // length)
     assert used < 40 * capacity
 
 
