@@ -142,7 +142,7 @@ class SingleCopies(Copies):
             EnvironmentFault: an environment fails, or a number is not finite or beyond single precision.
         """
         count = len(self.running)
-        self._rows, rewards = np.empty((count, self._task.width), np.float32), np.empty(count)
+        rows, rewards = list[npt.NDArray[Any]](), np.empty(count)
         terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         with self._guarded("step"):
             for place, (one, action) in enumerate(zip(self.running, actions, strict=True)):
@@ -151,7 +151,7 @@ class SingleCopies(Copies):
                 own = action if self._build is None else self._build(action)
                 one.observation, reward, terminates, truncates, info = one.env.step(own)
                 one.steps += 1
-                self._keep(place, one)
+                rows.append(self._row_of(one))
                 rewards[place] = paid = number_of(reward)
                 if not abs(paid) <= _LARGEST:
                     raise EnvironmentFault(f"the reward of step {one.steps} is {paid:g}")
@@ -159,6 +159,7 @@ class SingleCopies(Copies):
                 one.add_info(info)
                 terminated[place] = flag_of(terminates, "terminated")
                 truncated[place] = flag_of(truncates, "truncated")
+            self._rows = self._checked(rows, self.running)
         return self._rows, rewards, terminated, truncated if truncated.any() else False
 
     def remarks(self, place: int, /) -> Mapping[str, Any]:
@@ -183,7 +184,7 @@ class SingleCopies(Copies):
             self._current = env
             self._calls += 1
             one.observation, info = env.reset(seed=int(seed))
-            self._keep(place, one)
+            self._rows[place] = self._checked([self._row_of(one)], [one])
             one.add_info(info)
 
     def _put_aside(self, env: gym.Env[Any, Any]) -> None:
@@ -197,16 +198,22 @@ class SingleCopies(Copies):
         else:
             self._free.append(env)
 
-    def _keep(self, place: int, one: Running) -> None:
-        """Write the observation of an episode into its row."""
+    def _row_of(self, one: Running) -> npt.NDArray[Any]:
         row = flatten(self._layout, one.observation)
         if row.shape != (self._task.width,):
             raise wrong_length(row, self._task.width)
+        return row
+
+    def _checked(self, rows: Sequence[npt.NDArray[Any]], running: Sequence[Running]) -> npt.NDArray[np.float32]:
+        """Return the rows of some episodes in single precision, all finite."""
         with np.errstate(over="ignore"):
-            self._rows[place] = row
-        if not np.isfinite(self._rows[place]).all():
-            value = next(value for value in self._rows[place].tolist() if not math.isfinite(value))
+            single = np.array(rows, np.float32)
+        if not np.isfinite(single).all():
+            place, column = np.argwhere(~np.isfinite(single))[0].tolist()
+            one, value = running[place], single[place, column]
+            self._current = one.env
             raise EnvironmentFault(f"the observation after {one.steps} steps holds {value:g} in single precision")
+        return single
 
     @contextmanager
     def _guarded(self, method: str) -> Iterator[None]:
