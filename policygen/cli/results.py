@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("-o", "--output", type=opt.PATH, help="Also draw its actions into a PNG, SVG or PDF.")
+@click.option("--check", is_flag=True, help="Also print the ranges that its outputs cannot leave.")
 @opt.READ_POLICY
-def show(source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool) -> None:
+def show(
+    source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool, check: bool
+) -> None:
     """Print a policy as text; for a run, also its plant and its results. RUN may be `latest`."""
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
@@ -34,6 +37,13 @@ def show(source: Path, task_name: str | None, output: Path | None, *, attempt: i
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
+    if check:
+        from policygen.extensions.check import Interval
+        from policygen.extensions.check import check as checked
+
+        ranges = {o.name: Interval(o.low, o.high) for o in policy.task.observations}
+        say("\n# proved for all observations in these ranges:")
+        say("\n".join(checked(policy, ranges).lines(policy, ranges)))
     if (source / "attempts.jsonl").exists():
         _show_run(source, attempt)
     if output is not None:

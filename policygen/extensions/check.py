@@ -1,0 +1,227 @@
+"""Proved ranges of a policy's outputs: its program, computed with intervals instead of numbers.
+
+Arithmetic rounds monotonically, so results at the ends of intervals bound all results between; functions of libm are
+widened by eight units in the last place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from policygen.errors import UsageError
+from policygen.policies.policy import Policy
+from policygen.quantities.operations import OPERATIONS
+from policygen.quantities.program import TESTS, Program, Step, finite_number, slot_of
+
+QUARTER = math.pi / 2  # of a turn
+_INEXACT = frozenset(("^", "sin", "cos", "tan", "tanh", "exp", "log", "atan", "atan2"))
+_RANGES = {"sin": (-1.0, 1.0), "cos": (-1.0, 1.0), "tanh": (-1.0, 1.0), "exp": (0.0, math.inf)}
+_MOST_ROUNDS, _NARROWINGS = 60, 40  # of bounds of remembered values, until they are given up, and to tighten them
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The numbers from `low` to `high`, which may be infinite; with `nan`, NaN as well."""
+
+    low: float
+    high: float
+    nan: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high or (self.nan and value != value)
+
+
+EVERYTHING = Interval(-math.inf, math.inf, nan=True)
+NOTHING_YET = Interval(math.inf, -math.inf, nan=True)  # a remembered value at the first step
+Rule = Callable[..., Sequence[float] | Interval]
+
+
+def hull(*parts: Interval) -> Interval:
+    """Return the smallest interval around several."""
+    return Interval(min(x.low for x in parts), max(x.high for x in parts), any(x.nan for x in parts))
+
+
+def around(values: Sequence[float]) -> Interval:
+    """Return the smallest interval around some values; if all are NaN, around 0 and NaN."""
+    known = [value for value in values if value == value] or [0.0]
+    return Interval(min(known), max(known), len(known) < len(values) or values[0] != values[0])
+
+
+def _power(base: Interval, power: Interval) -> Sequence[float] | Interval:
+    whole = power.low == power.high and power.low % 1 == 0
+    return () if base.low > 0 or (whole and (power.low >= 0 or 0.0 not in base)) else EVERYTHING
+
+
+def _mod(a: Interval, b: Interval) -> Sequence[float] | Interval:
+    known = all(map(math.isfinite, (a.low, a.high, b.low, b.high))) and not b.low <= 0.0 <= b.high
+    return around([b.low, b.high, 0.0]) if known else EVERYTHING
+
+
+def _wave(x: Interval) -> Sequence[float] | Interval:
+    if not max(-x.low, x.high) < 1e6:
+        return Interval(-1.0, 1.0, nan=math.inf in (-x.low, x.high))
+    return [(math.floor(x.low / QUARTER) + k) * QUARTER for k in range(7)]  # more than a turn
+
+
+# Points between which, 0 and the ends of the arguments an operation is monotone; or the interval of its result.
+RULES: dict[str, Rule] = {
+    **{"/": lambda a, b: EVERYTHING if b.low <= 0.0 <= b.high else (), "^": _power, "mod": _mod},
+    **{"sin": _wave, "cos": _wave, "tan": lambda x: () if x.low > -1.57 and x.high < 1.57 else EVERYTHING},
+    "atan2": lambda y, x: Interval(-3.2, 3.2) if y.low <= 0 <= y.high and x.low <= 0 else (),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), lambda a, b: (a.low, a.high, b.low, b.high)),
+}
+
+
+def result(operation: str, *arguments: Interval) -> Interval:
+    """Return an interval that contains every value of an operation on members of the intervals."""
+    if operation == "where":
+        test, *branches = arguments
+        taken = [test.low != 0.0 or test.high != 0.0 or test.nan, 0.0 in test]
+        return hull(*(branch for branch, possible in zip(branches, taken, strict=True) if possible))
+    if len(arguments) > 2 and operation in ("min", "max"):
+        return result(operation, result(operation, *arguments[:-1]), arguments[-1])
+    points = RULES[operation](*arguments) if operation in RULES else ()
+    nan = any(x.nan for x in arguments)
+    if isinstance(points, Interval):
+        return Interval(points.low, points.high, points.nan or nan)
+    tried = [
+        {x.low, x.high, *(p for p in (0.0, *points) if x.low <= p <= x.high)} | ({math.nan} if x.nan else set())
+        for x in arguments
+    ]
+    found = around([float(OPERATIONS[operation].scalar(*some)) for some in itertools.product(*tried)])
+    low, high = found.low, found.high
+    for _ in range(8 if operation in _INEXACT else 0):
+        low, high = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+    least, most = _RANGES.get(operation, (-math.inf, math.inf))
+    return Interval(max(low, least), min(high, most), found.nan)
+
+
+def intervals(program: Program, inputs: Mapping[str, Interval]) -> list[Any]:
+    """Return the interval of every step; of a table, the entries that can be found."""
+    values: list[Any] = []
+    for step in program.steps:
+        values.append(_value(program, step, [values[i] for i in step.arguments], inputs))
+    return values
+
+
+def _value(program: Program, step: Step, x: Sequence[Any], inputs: Mapping[str, Interval]) -> Any:
+    match step.op:
+        case "input":
+            return inputs[program.inputs[step.data]]
+        case "number":
+            return around([step.data])
+        case "finite":
+            ends = [finite_number(x[0].low), finite_number(x[0].high), *([0.0] if x[0].nan else [])]
+            ends += [math.nextafter(e, 0.0) for e in (x[0].low, x[0].high) if math.isinf(e)]
+            return around(ends)
+        case "start":
+            known = [] if x[0].low > x[0].high else [Interval(x[0].low, x[0].high)]
+            return hull(*known, *([x[1]] if x[0].nan else []))
+        case "single":
+            with np.errstate(over="ignore"):
+                return Interval(float(np.float32(x[0].low)), float(np.float32(x[0].high)), x[0].nan)
+        case "limited":
+            low, high, integer = step.data
+            ends = [min(max(end, low), high) for end in (x[0].low, x[0].high)]
+            return around([float(round(end)) for end in ends] if integer else ends)
+        case "highest":
+            least = max(score.low for score in x)
+            return around([float(i) for i, score in enumerate(x) if score.high >= least])
+        case "look_up":
+            grid, entries = program.tables[step.data]
+            bins = []
+            for value, dimension in zip(x, grid.dimensions, strict=True):
+                first, last = (np.searchsorted(dimension.rounded_edges, e, "right") for e in (value.low, value.high))
+                bins.append(range(first, len(dimension.edges) + 1 if value.nan else last + 1))
+            cells = np.zeros(1, np.int64)
+            for own, stride in zip(bins, grid.strides, strict=True):
+                cells = (cells[:, None] + np.array(own) * stride).ravel()
+            found = entries[cells]
+            return around([float(found.min()), float(found.max())]) if entries.ndim == 1 else found
+        case "part":
+            return around([float(x[0][:, step.data].min()), float(x[0][:, step.data].max())])
+        case "equals" | "contains":
+            return Interval(0.0, float(step.op == "contains" or float(step.data) in x[0]))
+    return result(step.op, *x)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The proved ranges of a policy: of what it remembers, of its outputs before limits, and constant conditions."""
+
+    remembered: dict[str, Interval]
+    outputs: dict[str, Interval]
+    steps: list[Interval]
+
+    def lines(self, policy: Policy, ranges: Mapping[str, Interval]) -> list[str]:
+        """Return the report, one line for each fact."""
+        said = [f"{name}: {_text(x)}" for name, x in [*ranges.items(), *self.remembered.items()]]
+        said.append("")
+        for actuator in policy.task.actuators:
+            for name in (n for n in self.outputs if n == actuator.name):
+                x = self.outputs[name]
+                leaves = not actuator.is_choice and (x.low < actuator.low or x.high > actuator.high)
+                limits = f"; its limits {actuator.low:g} to {actuator.high:g} can be exceeded, then it is cut"
+                said.append(f"{name}: {_text(x)}{limits * leaves}")
+        constant = [s for p, s in enumerate(policy.program.steps) if s.op in TESTS and _constant(self.steps[p])]
+        never = f"{len(constant)} conditions never change, so branches of theirs are never taken: "
+        said += [never + ", ".join(sorted({step.op for step in constant}))] * bool(constant)
+        return said
+
+
+def _constant(x: Any) -> bool:
+    return isinstance(x, Interval) and x.low == x.high and not x.nan
+
+
+def _text(x: Interval) -> str:
+    return f"{x.low:.6g} to {x.high:.6g}"
+
+
+def check(policy: Policy, ranges: Mapping[str, Interval]) -> Checked:
+    """Return proved ranges for all observations within `ranges`, which names every observation.
+
+    Raises:
+        UsageError: a range is missing.
+    """
+    program = policy.program
+    if missing := [name for name in policy.task.columns if name not in ranges]:
+        raise UsageError(f"no range is known of {', '.join(missing)}")
+    slots, parts = list(map(slot_of, policy.remembers)), policy.decision_parts
+    memory = dict.fromkeys(slots, NOTHING_YET)
+
+    def after(known: Mapping[str, Interval]) -> dict[str, Interval]:
+        values = intervals(program, {**ranges, **known})
+        found = [values[i] for i in program.results[parts:]]
+        return {slot: hull(NOTHING_YET, x) for slot, x in zip(slots, found, strict=True)}
+
+    for rounds in range(_MOST_ROUNDS):
+        grown = {slot: hull(memory[slot], x) for slot, x in after(memory).items()}
+        if grown == memory:
+            break
+        memory = {s: x if rounds < 3 else _widened(memory[s], x, rounds) for s, x in grown.items()}
+    else:
+        memory = dict.fromkeys(slots, EVERYTHING)
+    for _ in range(_NARROWINGS if slots else 0):  # bounds after a step are bounds before the next
+        memory = after(memory)
+    values = intervals(program, {**ranges, **memory})
+    outputs = {name: values[p] for p, name in program.names.items() if isinstance(values[p], Interval)}
+    if policy.finds_whole_action or policy.task.action_space == "discrete":
+        found = values[program.results[0]]
+        for k, actuator in enumerate(policy.task.actuators):
+            one = found if isinstance(found, Interval) else around([found[:, k].min(), found[:, k].max()])
+            outputs[actuator.name] = one
+    return Checked(memory, outputs, values)
+
+
+def _widened(before: Interval, x: Interval, rounds: int) -> Interval:
+    """Move each bound that still grows outward: to twice its size, and to infinity after many rounds."""
+    factor = 2.0 if rounds < 40 else math.inf
+    low = x.low if x.low == before.low else min(factor * x.low, 0.0) if x.low else 0.0
+    high = x.high if x.high == before.high else max(factor * x.high, 0.0) if x.high else 0.0
+    return Interval(low, high, x.nan)
