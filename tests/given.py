@@ -29,6 +29,7 @@ from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import used_templates
+from policygen.proposers.drafter import described_by
 from policygen.runs.attempt import Tuned
 from policygen.runs.config import Refinement, effective_config
 from policygen.search.loop import new_search
@@ -80,8 +81,10 @@ def given() -> dict[str, Mapping[str, Any]]:
         _search("linear", tune_in_plant=True)
     with watching() as of_seats:
         _seats()
+    with watching() as of_drafts:
+        described_by(Written([""] * 3), _task())
     found |= {"_plant": of_plants["improve_linear"], "_plant_language": of_plants["system"]}
-    for watched, kind in ((of_linear, "linear"), (of_table, "table"), (of_seats, "")):
+    for watched, kind in ((of_linear, "linear"), (of_table, "table"), (of_seats, ""), (of_drafts, "")):
         for name, variables in watched.items():
             for part in used_templates([name], {"kind": kind}):
                 found.setdefault(part, variables)

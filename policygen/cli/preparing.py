@@ -21,6 +21,7 @@ from policygen.outgoing import in_columns
 
 if TYPE_CHECKING:
     from policygen.llm import Provider
+    from policygen.tasks.task import Task
 
 
 @click.command()
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 @click.option(
     "--kwarg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the environment; may be repeated."
 )
+@click.option("--llm", metavar="SPEC", help="Model that names the quantities and describes the task, see `doctor`.")
 @opt.assignment("A setting of every run, written to the file's [run]; may be repeated.")
-def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignments: tuple[str, ...]) -> None:
+def new(
+    gym_id: str, output: Path | None, arguments: tuple[str, ...], llm: str | None, assignments: tuple[str, ...]
+) -> None:
     """Write a task file for an environment of your own, ready to edit, with findings and assumptions.
 
     ENV is an id that MODULE registers, or a class or function in it that makes the environment. MODULE is a file in the
@@ -58,6 +62,8 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
         raise UsageError(f"a task file ends in .toml: -o {path.with_suffix('.toml')}")
     if path.exists():
         raise UsageError(f"{path} exists already; move it, or name another file with -o")
+    if llm is not None:
+        task = _described(task, llm, limit)
     text = file_to_edit(task)
     make_folder(path.parent, "choose another -o")
     write_atomically(path, text)
@@ -67,6 +73,25 @@ def new(gym_id: str, output: Path | None, arguments: tuple[str, ...], assignment
         say(f"  assumed: {sentence}")
     words = shlex.join([str(path), *["--trust"] * (":" in gym_id)])
     say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
+
+
+def _described(task: Task, llm: str, step_timeout: float) -> Task:
+    """Return the task as a model describes it; as it is, with a line that says why, if no reply can be used."""
+    from policygen.llm import LLMOptions, connect
+    from policygen.proposers.drafter import described_by
+
+    provider = connect(llm, LLMOptions())
+    if not provider.is_language_model:
+        raise UsageError(f"--llm {llm} is no language model; leave --llm out to name the quantities yourself")
+    draft = described_by(provider, task, step_timeout)
+    count = len(draft.replies)
+    if draft.problems:
+        say(f"{provider.spec}: no description could be read in {count} replies; the last one's problems:", err=True)
+        for problem in draft.problems:
+            say(f"  {problem}", err=True)
+    else:
+        say(f"described by {provider.spec} in {count} repl{'y' if count == 1 else 'ies'}: check the names")
+    return draft.task
 
 
 @click.command()

@@ -100,6 +100,7 @@ def _start(
     """Begin a run, print its settings, and return it with the listeners that options ask for."""
     from policygen.llm.cache import Cache
     from policygen.search.run import start
+    from policygen.tasks.discovery import CUT
     from policygen.tasks.task import KIND_WORDS
 
     cache, trust = options["cache"], options["trust"]
@@ -110,10 +111,13 @@ def _start(
     if (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes):
         why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
         more = f"; {chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one: {why}"
+    cut = [sentence for sentence in active_run.task.assumed if sentence.startswith(CUT)]
+    more += "".join(f"; {sentence}" for sentence in cut)
     introduction = f"policy: {KIND_WORDS[config.policy]}, proposals from {active_run.proposer.introduction}"
     say(f"{loaded.name} ({loaded.gym_id}), {introduction}{more}")
     for sentence in active_run.task.assumed:
-        say(f"  assumed: {sentence}")
+        if sentence not in cut:
+            say(f"  assumed: {sentence}")
     if active_run.task.perturb:
         say(f"  perturbed in each episode: {', '.join(one.in_words for one in active_run.task.perturb)}")
     opt.say_own_templates(active_run.config)

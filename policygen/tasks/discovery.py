@@ -41,6 +41,7 @@ from policygen.tasks.warmup import LONGEST, SECONDS, found_limit, warm_up
 # Attributes in which an environment may state the names of its observations, and of its actions.
 _STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
 _STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_MEANING", "actions", "Actions")
+CUT = "episodes are cut at"  # the beginning of the assumption on episodes without a known length
 _MANY_VALUES = 50  # an integer with this many values may encode several numbers
 _CELLS_WANTED = 800  # of a grid with bins at quantiles
 _MOST_DIMENSIONS = 8  # of a grid
@@ -100,7 +101,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         if limit is None:
             assumed.insert(
                 0,
-                f"episodes are cut at {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
+                f"{CUT} {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
                 f"in {LONGEST:,} steps or {SECONDS:g} s; state `max_steps` in a task file",
             )
         else:

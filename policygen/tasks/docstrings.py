@@ -14,6 +14,7 @@ from gymnasium.envs.registration import load_env_creator
 
 MOST_CHARACTERS = 6_000  # of all sections together
 SHORT = 1_000  # characters of docstrings below which the description of the package is added
+SEEN = "[seen]"  # title of the section on what was observed under random actions
 MOST_OF_A_VALUE = 120  # characters of an argument or a space
 # Modules whose base classes describe no environment.
 _GENERAL = ("builtins", "abc", "typing", "gymnasium.core", "gymnasium.utils", "gymnasium.envs.mujoco.mujoco_env")
@@ -119,6 +120,6 @@ def _fitting(sections: Sequence[tuple[str, str]]) -> str:
             if i in shown or (whole and needed + len(text) > room) or needed >= room:
                 continue
             kept = text if needed + len(text) <= room else f"{text[: room - needed - 4].rpartition(chr(10))[0]}\n..."
-            shown[i] = f"[{title}]\n{kept}"
+            shown[i] = f"{SEEN if title == 'seen' else f'[{title}]'}\n{kept}"
             room -= len(shown[i]) + 1
     return "\n".join(shown[i] for i in sorted(shown))

@@ -9,8 +9,10 @@ from typing import Any
 import tomli_w
 
 from policygen.tasks.actions import actuators_of
+from policygen.tasks.docstrings import SEEN
 from policygen.tasks.environments import make
 from policygen.tasks.faults import close
+from policygen.tasks.spaces import Observation, observations_of
 from policygen.tasks.task import Task
 
 
@@ -18,7 +20,7 @@ def draft_of(task: Task) -> str:
     """Return the text of a task file that loads to the same task, with the assumptions as comments above."""
     env = make(task.gym_id, dict(task.kwargs))
     try:
-        given = actuators_of(env.action_space)[1]
+        given, observed = actuators_of(env.action_space)[1], observations_of(env.observation_space)
     finally:
         close(env)
     bounds = [  # those that loading does not find
@@ -42,7 +44,8 @@ def draft_of(task: Task) -> str:
         step_seconds=task.step_seconds,
         optimum=asdict(task.optimum) if task.optimum else None,
         observations=[
-            _without_empty(name=o.name, unit=o.unit, about=o.about, derived=o.derived) for o in task.observations
+            _without_empty(name=o.name, unit=o.unit, about=o.about, derived=o.derived) | _narrower(o, space)
+            for o, space in zip(task.observations, observed, strict=True)
         ],
         texts=[_without_empty(name=t.name, about=t.about) for t in task.texts],
         actions=[
@@ -78,15 +81,22 @@ def file_to_edit(task: Task) -> str:
     takes = [
         f"{a.name}, {f'one of {len(a.labels)}' if a.is_choice else f'{a.low:g} to {a.high:g}'}" for a in task.actuators
     ]
+    seen = task.documentation.rpartition(SEEN)[2].strip().splitlines() if SEEN in task.documentation else []
     lines = [
         f"{task.gym_id} as a task for policygen, to edit; a model reads all of it.",
         f"Observed ({len(found)}): {_listed(found)}.",
         f"Decided ({len(takes)}): {_listed(takes)}.",
+        *seen,
+        *_TO_NAME[: 2 * bool(seen)],
     ]
     return "".join(f"# {line}\n" for line in lines) + draft_of(task) + _OPTIONAL_KEYS
 
 
 _MOST_SHOWN = 12
+_TO_NAME = (
+    "Name each of `observations` below; their order is the environment's. Every prompt quotes the documentation of the",
+    "environment until you write an `about`.",
+)
 _OPTIONAL_KEYS = """
 
 # Optional keys; those that are not a [table] go before the first [table] above:
@@ -105,7 +115,19 @@ _OPTIONAL_KEYS = """
 # velocity = [-1.0, 0.0, 1.0]
 # [kwargs]          arguments of the environment
 # [run]             settings of every run: policy = "linear", iterations = 40, ...
+# step_seconds = 0.05                     the length of a step; then a requirement may say `within = "0.4 s"`
+# [[requirements]]  what every episode has to meet; a policy that violates it loses every comparison
+# name = "no overflow"
+# always = "level < 1.5"                  or finally = "abs(level - 1) < 0.1"
+# [perturb]         how the real system may differ, drawn anew in each episode
+# action_delay = 1
+# sensor_noise = 0.02
 """
+
+
+def _narrower(stated: Observation, space: Observation) -> dict[str, float]:
+    """Return the bounds of an observation that its space does not have."""
+    return {side: getattr(stated, side) for side in ("low", "high") if getattr(stated, side) != getattr(space, side)}
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ import gymnasium as gym
 
 from policygen.errors import TaskError
 from policygen.tasks.actions import actuators_of
-from policygen.tasks.faults import close
+from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of
 from policygen.tasks.perturb import Perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, observations_of, texts_of
@@ -115,6 +115,8 @@ def of_gymnasium_or_ours(where: str) -> bool:
     return where.startswith(("('gymnasium.", "('policygen."))
 
 
+# Functions of packages that do not register their environments when they are imported.
+_REGISTERING = ("register_envs", "register_all", "register_environments")
 _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")  # `Id-v0`, or `module:Id-v0` with the module that registers it
 # The extra of policygen that installs a package, by a word of the error if the package is missing.
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
@@ -177,19 +179,31 @@ def _import_and_register(module: str, name: str) -> None:
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     before = set(gym.registry)
     found = import_user_module(module)
-    if name in gym.registry or any(known.startswith(f"{name}-v") for known in gym.registry):
-        return
+    for function in ("", *_REGISTERING):
+        if callable(register := getattr(found, function, None)):
+            try:
+                register()
+            except (Exception, SystemExit) as error:  # foreign code
+                raise TaskError(f"{module}.{function}() fails: {type(error).__name__}: {error}") from error
+        if name in gym.registry or any(known.startswith(f"{name}-v") for known in gym.registry):
+            return
     what = getattr(found, name, None)
     if name.isidentifier() and callable(what):
         if inspect.isbuiltin(what) or (isinstance(what, type) and not issubclass(what, gym.Env)):
-            raise TaskError(f"{module}:{name} is not an environment: name a gymnasium.Env class or a function for one")
+            raise TaskError(
+                f"{module}:{name} is not an environment: name a gymnasium.Env class or a function for one; "
+                f"{SEVERAL_AGENTS}"
+            )
         gym.register(id=name, entry_point=f"{module}:{name}")
         return
     classes = {word for word, kind in vars(found).items() if isinstance(kind, type) and issubclass(kind, gym.Env)}
     own = sorted(set(gym.registry) - before) + sorted(classes - {"Env"})
     meant = difflib.get_close_matches(name, own, n=1) or own[:6]
     has = f"it has {', '.join(f'{module}:{word}' for word in meant)}" if meant else "it has no environment"
-    raise TaskError(f"the module {module} neither registers `{name}` nor has a class or function of that name; {has}")
+    raise TaskError(
+        f"the module {module} neither registers `{name}` nor has a class or function of that name; {has}; if a "
+        f"submodule registers it, name that: {module}.envs:{name}"
+    )
 
 
 def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:
@@ -229,17 +243,22 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     except TaskError:
         raise
     except gym.error.Error as error:
-        raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}") from None
+        hint = "" if colon else f"; if a package registers it, name the package: PACKAGE:{gym_id}"
+        hint = hint if isinstance(error, gym.error.UnregisteredEnv) else ""
+        raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}{hint}") from None
     except (Exception, SystemExit) as error:  # foreign code
         fault = " ".join(f"{type(error).__name__}: {error}".split())
         if isinstance(error, TypeError) and "gymnasium.Env" in str(error):  # the check of the result
-            raise TaskError(f"{gym_id} makes something other than a Gymnasium environment (gymnasium.Env)") from None
+            makes = f"{gym_id} makes something other than a Gymnasium environment (gymnasium.Env)"
+            raise TaskError(f"{makes}; {SEVERAL_AGENTS}") from None
+        fault = ", ".join(filter(None, (fault, place_of(error))))
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
             raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
         if kwargs:
             remedy = "correct `kwargs` in the task file"
             raise TaskError(f"{gym_id} does not take these kwargs ({fault}); {remedy}") from None
         raise TaskError(
-            f"{gym_id} cannot be made without arguments ({fault}); give it `kwargs` in a task file: "
-            f"policygen new {gym_id} --kwarg NAME=VALUE"
+            f"{gym_id} cannot be made without arguments ({fault}); if it needs some, give it `kwargs` in a task file: "
+            f"policygen new {gym_id} --kwarg NAME=VALUE; else packages that it depends on may not fit: install the "
+            "versions that it names"
         ) from error

@@ -27,6 +27,10 @@ from policygen.portable import ALARM, interrupt
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
 _UNINTERRUPTED = 3  # after this many time limits, a process whose code cannot be interrupted is ended
 _LONGEST = 300  # characters of an environment's message
+SEVERAL_AGENTS = (
+    "with several agents, write a gymnasium.Env around it in which one is controlled, and the others follow fixed "
+    "policies"
+)
 _TICKS = 4  # checks per time limit
 # The usual types of rewards and flags, which need no further check.
 _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
@@ -67,7 +71,20 @@ def number_of(reward: Any) -> float:
     with suppress(Exception):  # the environment's code
         if not isinstance(reward, str | bytes) and np.ndim(reward) == 0:
             return float(reward)
-    raise EnvironmentFault(f"the reward is {_short_repr(reward)}, not a number")
+    help_ = ""
+    if isinstance(reward, np.ndarray | list | tuple | dict):  # several objectives or agents
+        help_ = (
+            f": weigh them, as gymnasium.wrappers.TransformReward or MO-Gymnasium's LinearReward do; {SEVERAL_AGENTS}"
+        )
+    raise EnvironmentFault(f"the reward is {_short_repr(reward)}, not a number{help_}")
+
+
+def place_of(error: BaseException) -> str:
+    """Return file and line of the innermost frame that is neither Gymnasium's nor policygen's, or empty."""
+    ours = tuple(str(Path(module.__file__).parent) for module in (gym, sys.modules["policygen"]) if module.__file__)
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    places = (f for f in frames if not f.filename.startswith((*ours, "<")))
+    return next((f"{_short(f.filename)}, line {f.lineno}" for f in places), "")
 
 
 def flag_of(value: Any, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,6 +48,8 @@ class _TextEntry(_Strict):
 class _ObservationEntry(_TextEntry):
     unit: str = ""
     derived: str = ""
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
 
 
 class _ActionEntry(_TextEntry):
@@ -204,9 +207,11 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
     facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
     if not facts and stated.harvested is None:
         facts = list(model_facts(env, [a.name for a in actuators]))
-    documentation = ""
+    documentation, seen = "", list[str]()
     if not stated.about.strip():
-        documentation = documentation_of(env, warm_up(env, width, step_timeout).seen(found))
+        with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
+            seen = warm_up(env, width, step_timeout).seen(found)
+        documentation = documentation_of(env, seen)
     spec = env.spec
     task = Task(
         name=stated.name,
@@ -248,7 +253,7 @@ def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what:
     if not entries:
         return found
     _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
-    return [replace(one, **entry.model_dump()) for one, entry in zip(found, entries, strict=True)]
+    return [replace(one, **entry.model_dump(exclude_none=True)) for one, entry in zip(found, entries, strict=True)]
 
 
 def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, ...]:

@@ -20,6 +20,7 @@ EPISODES = 5  # at least, so that set-points differ
 SECONDS = 20.0  # time limit of the warm-up, and of the search for the length of an episode
 LONGEST = 20_000  # steps in which the length of an episode is looked for
 MOST_EPISODES = 40  # in which it is looked for
+LONG = 200  # steps of an episode
 _STILL = 1e-9  # a smaller range is none
 
 
@@ -76,7 +77,8 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
 
     Episodes are played to their ends with random and with constant actions, in at most `LONGEST` steps or `SECONDS`.
     An episode that the environment truncates did not fail. If it truncates none, the longest are taken, if with two
-    kinds of actions all are as long. The number of steps is None if there is no such length.
+    kinds of actions all are as long: random ones among them, or in at least `LONG` steps, because an obstacle may end
+    all short ones at one step. The number of steps is None if there is no such length.
     """
     until, left, lengths = time.monotonic() + SECONDS, LONGEST, list[tuple[int, bool, int]]()
     env.action_space.seed(0)
@@ -97,7 +99,8 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
         longest = max((length for length, *_ in lengths), default=0)
         others = {kind for length, _, kind in lengths if length < longest}
         safe = [kind for _, _, kind in lengths if kind not in others]
-        ends = {longest} if len(safe) > 2 and len(set(safe)) > 1 else set()
+        many = len(safe) > 2 and len(set(safe)) > 1 and (0 in safe or longest >= LONG)
+        ends = {longest} if many else set()
     return (ends.pop() if len(ends) == 1 else None), len(lengths)
 
 

@@ -130,7 +130,7 @@ def test_many_alike_columns_are_one_line() -> None:
 class Day(Plain):
     """Ends by its own clock; fails early if it is pushed."""
 
-    long, cut = 150, False
+    long, cut = 250, False
 
     def step(self, action: Any) -> Any:
         self.steps += 1
@@ -143,7 +143,7 @@ class CutDay(Day):
     cut = True
 
 
-@pytest.mark.parametrize(("kind", "limit"), [(Day, 150), (CutDay, 150), (Plain, 1_000)])
+@pytest.mark.parametrize(("kind", "limit"), [(Day, 250), (CutDay, 250), (Plain, 1_000)])
 def test_the_length_of_an_episode_is_found_by_playing_or_said_to_be_unknown(
     kind: type[Plain], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +151,7 @@ def test_the_length_of_an_episode_is_found_by_playing_or_said_to_be_unknown(
     task = task_of(kind)
     assert task.max_steps == limit
     unknown = "episodes are cut at 1,000 steps: the environment sets no limit"
-    assert task.assumed[0].startswith(unknown if limit == 1_000 else "episodes have 150 steps")
+    assert task.assumed[0].startswith(unknown if limit == 1_000 else "episodes have 250 steps")
 
 
 # The regular expressions of the room: names, ids, numbers and types; none reads prose.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 
-from policygen.errors import TaskError
+from policygen.errors import EnvironmentFault, TaskError
 from policygen.tasks.environments import became_unstable, make, make_env, origin
 from policygen.tasks.load import load_task
 
@@ -43,6 +43,21 @@ class Spaceless(gym.Env):
 
 def shifted():
     return gym.wrappers.TransformReward(gym.wrappers.TimeLimit(Made(), 20), lambda reward: reward + 5)
+
+class Asserting(Made):
+    def __init__(self):
+        assert 1 == 2, "unknown body"
+
+class Weighing(Made):
+    def step(self, action):
+        import numpy
+        return action, numpy.ones(2), False, False, {}
+
+class Team:
+    possible_agents = ["one", "two"]
+
+def register_envs():
+    gym.register("policygen-tests/Late-v0", "made_here:Made")
 
 for name, entry, fault in (
     ("Made", "Made", None),
@@ -80,7 +95,10 @@ def test_a_module_of_the_working_directory_registers_its_environments_and_hides_
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("made_here:No-v0", "neither registers `No-v0` nor has a class .* of that name; it has .*, made_here:Made, "),
+        (
+            "made_here:No-v0",
+            "neither registers `No-v0` nor has a class .* that name; it has .*Made-v0, .*: made_here.envs:No-v0",
+        ),
         ("made_there:Made", "there is no module `made_there`: neither made_there.py in the working directory"),
         ("made_here:", "`made_here:` is not a Gymnasium id: write `Id-v0`, or `module:Id-v0`"),
         *((name, "is not a Gymnasium id") for name in (":Made-v0", "one:two:Made-v0", ".made:Made-v0", "Cart Pole-v1")),
@@ -89,6 +107,12 @@ def test_a_module_of_the_working_directory_registers_its_environments_and_hides_
         ("failing_here:Made-v0", "the module failing_here fails when it is imported: RuntimeError: no licence"),
         ("made_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
         ("made_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),
+        (
+            "made_here:Asserting",
+            r"AssertionError: unknown body, made_here.py, line \d+\); if it needs .* depends on may not",
+        ),
+        ("made_here:Team", "Team is not an environment: .*; with several agents, write a gymnasium.Env around it"),
+        ("unknown/Made-v0", "; if a package registers it, name the package: PACKAGE:unknown/Made-v0"),
         ("made_here:policygen-tests/Choosy-v0", r"without arguments \(TypeError: which size.*`kwargs` in a task"),
     ],
 )
@@ -96,6 +120,17 @@ def test_what_cannot_be_made_is_answered_in_one_sentence(name, sentence):
     with pytest.raises(TaskError, match=sentence) as refusal:
         load_task(name)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_package_that_registers_on_request_is_asked(folder):
+    assert load_task("made_here:policygen-tests/Late-v0").observation_names == ("state",)
+
+
+def test_a_reward_of_several_numbers_is_refused_with_what_helps(folder):
+    with pytest.raises(
+        EnvironmentFault, match=r"not a number: weigh them, as .*TransformReward or .*LinearReward.* several agents"
+    ):
+        load_task("made_here:Weighing")
 
 
 def test_a_simulation_that_diverges_is_told_and_writes_no_log(folder, capfd):
