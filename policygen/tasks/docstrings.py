@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -70,8 +71,10 @@ def _package_sections(package: str, words: set[str]) -> Iterator[tuple[str, str]
         about = metadata.metadata(name).json
         text = str(about.get("description", ""))
         parts: list[list[str]] = [[]]
+        in_code = False
         for line in _plain(text).splitlines():
-            if line.startswith("#"):
+            in_code ^= line.startswith("```")
+            if line.startswith("#") and not in_code:
                 parts.append([])
             parts[-1].append(line)
         sections = [part for lines in parts if (part := "\n".join(lines).strip())]
@@ -120,6 +123,7 @@ def _fitting(sections: Sequence[tuple[str, str]]) -> str:
             if i in shown or (whole and needed + len(text) > room) or needed >= room:
                 continue
             kept = text if needed + len(text) <= room else f"{text[: room - needed - 4].rpartition(chr(10))[0]}\n..."
-            shown[i] = f"{SEEN if title == 'seen' else f'[{title}]'}\n{kept}"
-            room -= len(shown[i]) + 1
-    return "\n".join(shown[i] for i in sorted(shown))
+            shown[i] = kept
+            room -= needed + len(kept)
+    titled = itertools.groupby(sorted(shown), lambda i: sections[i][0])  # parts of one text stand below one title
+    return "\n".join(f"[{title}]\n" + "\n".join(map(shown.__getitem__, parts)) for title, parts in titled)

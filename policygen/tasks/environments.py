@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -115,8 +115,6 @@ def of_gymnasium_or_ours(where: str) -> bool:
     return where.startswith(("('gymnasium.", "('policygen."))
 
 
-# Functions of packages that do not register their environments when they are imported.
-_REGISTERING = ("register_envs", "register_all", "register_environments")
 _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")  # `Id-v0`, or `module:Id-v0` with the module that registers it
 # The extra of policygen that installs a package, by a word of the error if the package is missing.
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
@@ -179,8 +177,9 @@ def _import_and_register(module: str, name: str) -> None:
         raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
     before = set(gym.registry)
     found = import_user_module(module)
-    for function in ("", *_REGISTERING):
-        if callable(register := getattr(found, function, None)):
+    # Some packages register in a function of their own, such as `register_envs()`.
+    for function in ("", *(word for word in vars(found) if word.startswith("register_"))):
+        if function and inspect.isfunction(register := getattr(found, function)) and _takes_nothing(register):
             try:
                 register()
             except (Exception, SystemExit) as error:  # foreign code
@@ -204,6 +203,12 @@ def _import_and_register(module: str, name: str) -> None:
         f"the module {module} neither registers `{name}` nor has a class or function of that name; {has}; if a "
         f"submodule registers it, name that: {module}.envs:{name}"
     )
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments."""
+    parameters = inspect.signature(function).parameters.values()
+    return all(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
 def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:

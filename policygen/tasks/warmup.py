@@ -77,8 +77,8 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
 
     Episodes are played to their ends with random and with constant actions, in at most `LONGEST` steps or `SECONDS`.
     An episode that the environment truncates did not fail. If it truncates none, the longest are taken, if with two
-    kinds of actions all are as long: random ones among them, or in at least `LONG` steps, because an obstacle may end
-    all short ones at one step. The number of steps is None if there is no such length.
+    kinds of actions all are as long, and have at least `LONG` steps: the same obstacle may end all short ones. The
+    number of steps is None if there is no such length.
     """
     until, left, lengths = time.monotonic() + SECONDS, LONGEST, list[tuple[int, bool, int]]()
     env.action_space.seed(0)
@@ -99,7 +99,7 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
         longest = max((length for length, *_ in lengths), default=0)
         others = {kind for length, _, kind in lengths if length < longest}
         safe = [kind for _, _, kind in lengths if kind not in others]
-        many = len(safe) > 2 and len(set(safe)) > 1 and (0 in safe or longest >= LONG)
+        many = len(safe) > 2 and len(set(safe)) > 1 and longest >= LONG
         ends = {longest} if many else set()
     return (ends.pop() if len(ends) == 1 else None), len(lengths)
 

@@ -6,7 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from enum import IntEnum
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -93,6 +95,36 @@ def test_sections_that_fit_go_before_parts_of_long_ones() -> None:
     assert text.startswith("[class Plain]\nA very long text.\nWord by word.")
     assert "[Plain.__init__]\nMake a tank of some size in m^2." in text
     assert text.endswith("[seen]\nSeen: nothing.")
+
+
+README = """# Pond
+
+Ponds for learning.
+
+## Installation
+
+```sh
+# from the registry
+pip install pond
+```
+
+## Plain
+
+A plain pond: level (m), then wind (m/s).
+"""
+
+
+def test_a_short_docstring_is_followed_by_the_package_s_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Plain.__module__.partition(".")[0]
+    about = SimpleNamespace(json={"summary": "Ponds.", "description": README})
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {package: ["pond"]})
+    monkeypatch.setattr(metadata, "metadata", lambda name: about)
+    text = documentation_of(Plain(), [])
+    assert text.count("[package pond]") == 1
+    own = text.index("## Plain\n\nA plain pond: level (m), then wind (m/s).")
+    assert text.index("[class Plain]") < text.index("Ponds.") < own < text.index("## Installation")
+    assert "```sh\n# from the registry\npip install pond\n```" in text
+    assert "[spaces]" in text
 
 
 class Named(Plain):
