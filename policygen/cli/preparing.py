@@ -50,11 +50,15 @@ def new(
     from policygen.runs.config import effective_config, read_assignment, step_timeout_of
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
+    from policygen.tasks.load import harvested_file, load_task
 
     if wrong := [text for text in arguments if "=" not in text or not text.partition("=")[0].isidentifier()]:
         raise UsageError(f"--kwarg {wrong[0]}: write --kwarg NAME=VALUE")
     limit = step_timeout_of(None, assignments, {})
-    task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(read_assignment, arguments)))
+    if not arguments and harvested_file(check_name(gym_id)) is not None:
+        task = load_task(gym_id, step_timeout=limit)
+    else:
+        task = task_from_gym(check_name(gym_id), limit, kwargs=dict(map(read_assignment, arguments)))
     effective_config(task, gym_id, assignments=assignments)
     task = replace(task, run=tuple({**dict(task.run), **dict(map(read_assignment, assignments))}.items()))
     path = output or Path("envs") / f"{task.name}.toml"

@@ -98,10 +98,12 @@ def test_after_three_unusable_replies_the_file_has_positions_and_the_problems_ar
 
 
 def test_a_file_to_edit_has_what_was_seen_and_commented_examples(line: Line) -> None:
-    assert line("new", "Pendulum-v1", "-o", "mine.toml").code == 0
+    assert line("new", "Pendulum-v1", "--kwarg", "g=9.81", "-o", "mine.toml").code == 0
     text = Path("mine.toml").read_text()
     for part in ("# obs0: ", "standard deviation", "# [[requirements]]", "# step_seconds", "# [perturb]"):
         assert part in text
     assert "Name each of `observations` below" in text
+    assert line("new", "Pendulum-v1", "-o", "named.toml").code == 0
+    assert 'name = "angular_velocity"' in Path("named.toml").read_text()
     refused = line("new", "Pendulum-v1", "-o", "other.toml", "--llm", "builtin")
     assert "is no language model" in refused.err
