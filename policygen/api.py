@@ -40,9 +40,8 @@ from policygen.search.run import Run, carry_out, start
 from policygen.search.simplify import MOST_EPISODES, Simplified
 from policygen.search.simplify import simplify as simplified
 from policygen.tasks import environments
-from policygen.tasks.discovery import task_of
 from policygen.tasks.faults import STEP_TIMEOUT
-from policygen.tasks.load import load_task
+from policygen.tasks.load import load_task, task_of
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
 from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted

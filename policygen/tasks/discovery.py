@@ -35,7 +35,7 @@ from policygen.tasks.spaces import (
 )
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed
-from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
+from policygen.tasks.user_env import NAMESPACE, UserEnv, limit_of
 from policygen.tasks.warmup import LONGEST, SECONDS, found_limit, warm_up
 
 # Attributes in which an environment may state the names of its observations, and of its actions.
@@ -215,30 +215,6 @@ def _informative_phrases(
             kept[name] = expression
             chosen.append(has)
     return kept
-
-
-def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
-    """Make a task for an environment or an environment factory.
-
-    Raises:
-        UsageError: `what` is neither.
-        TaskError: the factory makes no environment, or one with unsupported spaces.
-        EnvironmentFault: the environment fails or does not answer while random actions are played.
-    """
-    own = user_env_of(what)
-    if isinstance(own, str):
-        return task_from_gym(own, step_timeout)
-    task = task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
-    if own.is_single_env:
-        remark = (
-            "one environment object plays its episodes one after the other, in this process (jobs = 1); if you pass a "
-            "function that makes the environment instead, random actions differ, and so does the run"
-        )
-    elif not is_picklable(own):
-        remark = "the function that makes the environment cannot be pickled: only this process plays (jobs = 1)"
-    else:
-        return task
-    return replace(task, assumed=(*task.assumed, remark))
 
 
 def _successor(gym_id: str) -> list[str]:

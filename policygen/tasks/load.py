@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
 from policygen.files import find_resource, list_resources, read_toml
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
-from policygen.quantities.text import is_name
+from policygen.quantities.text import is_name, slug
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
 from policygen.tasks.discovery import seconds_per_step, task_from_gym
 from policygen.tasks.docstrings import documentation_of
@@ -30,6 +30,7 @@ from policygen.tasks.spaces import Actuator, Height, Observation, ObservedText, 
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
 from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
+from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
 from policygen.tasks.warmup import warm_up
 
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -151,6 +152,46 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
 def harvested_file(gym_id: str) -> Path | None:
     """Return the shipped file on an environment of Gymnasium; None if there is none."""
     return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
+
+
+def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
+    """Make a task for an environment or an environment factory.
+
+    Raises:
+        UsageError: `what` is neither.
+        TaskError: the factory makes no environment, or one with unsupported spaces.
+        EnvironmentFault: the environment fails or does not answer while random actions are played.
+    """
+    own = user_env_of(what)
+    if isinstance(own, str):
+        return task_from_gym(own, step_timeout)
+    task = _known(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
+    if own.is_single_env:
+        remark = (
+            "one environment object plays its episodes one after the other, in this process (jobs = 1); if you pass a "
+            "function that makes the environment instead, random actions differ, and so does the run"
+        )
+    elif not is_picklable(own):
+        remark = "the function that makes the environment cannot be pickled: only this process plays (jobs = 1)"
+    else:
+        return task
+    return replace(task, assumed=(*task.assumed, remark))
+
+
+def _known(own: UserEnv, step_timeout: float) -> Task | None:
+    """Return the task of a file on an environment of Gymnasium as `gymnasium.make(ID)` makes it; None for others."""
+    env = own.env if own.env is not None else own.make(None)
+    spec, limit = env.spec, limit_of(env)
+    if own.env is None:
+        close(env, step_timeout)
+    if spec is None or spec.additional_wrappers or set(spec.kwargs) - {"render_mode"}:
+        return None
+    path = harvested_file(spec.id)
+    if path is None or not is_shipped(path):
+        return None
+    task = task_from_file(path, step_timeout=step_timeout)
+    name = own.name
+    return replace(task, name=slug(name), gym_id=f"{NAMESPACE}{name}", given=own, max_steps=limit or task.max_steps)
 
 
 def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:

@@ -21,9 +21,8 @@ from policygen.prompts.render import Show
 from policygen.prompts.templates import render_template
 from policygen.prompts.views import task_view
 from policygen.tasks import warmup
-from policygen.tasks.discovery import task_of
 from policygen.tasks.docstrings import MOST_CHARACTERS, documentation_of
-from policygen.tasks.load import load_task
+from policygen.tasks.load import load_task, task_of
 
 pytestmark = pytest.mark.usefixtures("quickly_discovered")
 

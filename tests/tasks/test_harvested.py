@@ -17,7 +17,7 @@ from policygen.errors import TaskError
 from policygen.tasks.environments import make, make_env
 from policygen.tasks.faults import close
 from policygen.tasks.heights import heights_of
-from policygen.tasks.load import load_task, task_from_file
+from policygen.tasks.load import load_task, task_from_file, task_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS
 
 ENVS = Path(__file__).parents[2] / "envs"
@@ -75,6 +75,14 @@ def test_an_id_is_the_harvested_task_and_a_name_the_one_written_by_hand() -> Non
     assert (by_id.documentation, by_hand.documentation) == ("", "")
     for task in (by_id, by_hand):
         assert any(f"{task.actuators[0].name} drives hinge thigh_joint: axis -y" in fact for fact in task.facts)
+
+
+def test_an_environment_object_of_gymnasium_is_known_unless_it_is_wrapped_or_has_arguments() -> None:
+    known = task_of(gym.make("CartPole-v1", max_episode_steps=60))
+    assert (known.observation_names[0], known.max_steps, known.gym_id) == ("cart_position", 60, "given/CartPoleEnv")
+    wrapped = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: 2 * reward)
+    for env in (wrapped, gym.make("CartPole-v1", sutton_barto_reward=True)):
+        assert task_of(env).observation_names[0] == "obs0"
 
 
 def test_the_script_writes_the_file_that_ships(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from policygen.errors import EnvironmentFault, PolicyError
 from policygen.extensions.export.formats import exported
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
-from policygen.tasks.discovery import task_of
+from policygen.tasks.load import task_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 
