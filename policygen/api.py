@@ -337,10 +337,10 @@ def report(run: str | Path, path: str | Path = "report.html") -> Path:
 
 
 def compare(*sources: str | Path, by: str | None = None, suite: str | None = None) -> Comparison:
-    """Compare runs, sweeps and other programs' runs: `print(compare(...).sentence)`; `.table` is a data frame.
+    """Compare runs and sweeps: `print(compare(...).sentence)`; `.table` is a data frame.
 
     Args:
-        sources: run and sweep folders, or `LABEL:TASK=FILE` of another program.
+        sources: run and sweep folders, or `LABEL:TASK=FILE` for a monitor file of Stable-Baselines3.
         by: setting that distinguishes contenders: llm, template, policy, refine, ...; by default those that differ.
         suite: suite whose published results are shown.
 

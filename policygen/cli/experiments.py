@@ -116,12 +116,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
 
 
 @click.command()
-@click.argument(
-    "sources",
-    metavar="RUN|SWEEP|LABEL:TASK=FILE...",
-    nargs=-1,
-    required=True,
-)
+@click.argument("sources", metavar="RUN|SWEEP|LABEL:TASK=FILE...", nargs=-1, required=True)
 @click.option(
     "--by", help="Setting that distinguishes contenders: llm, template, policy, ... (default: those that differ)."
 )
@@ -134,17 +129,10 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     help="A .md, .tex, .csv, .png, .pdf or .svg; a .csv has NAME-runs.csv beside it, with a row for each run.",
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
-@click.option(
-    "--x",
-    type=click.Choice(["episodes", "env_steps", "calls", "seconds", "usd"]),
-    default="episodes",
-    help="Horizontal axis of the curves (default: episodes).",
-)
-def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], suite: str | None, x: str) -> None:
-    """Compare runs, sweeps and other programs' runs: differences, their significance, and costs.
+def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], suite: str | None) -> None:
+    """Compare runs and sweeps: scores, differences on shared seeds, how sure they are, and costs.
 
-    Runs of the same seed are paired. LABEL:TASK=FILE is a run of another program: Stable-Baselines3's monitor.csv,
-    ProPS's overall_log, or a CSV with a column `return` and one of `episodes`, `env_steps`, `calls`, `seconds`, `usd`.
+    Runs of the same seed are paired. LABEL:TASK=FILE is a training by Stable-Baselines3: a monitor.csv, or a folder.
     """
     from policygen.extensions.compare.comparison import FORMATS, Comparison
     from policygen.extensions.compare.contenders import read_scores
@@ -154,16 +142,12 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     for output in outputs:
         style.check_suffix(output, (*FORMATS, *style.FORMATS))
     comparison = Comparison(read_scores(sources, by=by, suite=suite))
-    written: list[Path] = []
-    for output in outputs:
-        if output.suffix.lower().removeprefix(".") in style.FORMATS:
-            written.append(style.save(comparison_figure(comparison, x=x), output))
-        else:
-            written += comparison.write(output)
     table, _, sentence = str(comparison).rstrip().rpartition("\n\n")
     say(table)
-    for path in written:
-        say(path)
+    for output in outputs:
+        is_picture = output.suffix.lower().removeprefix(".") in style.FORMATS
+        written = [style.save(comparison_figure(comparison), output)] if is_picture else comparison.write(output)
+        say("\n".join(map(str, written)))
     say(f"\n{sentence}")
 
 

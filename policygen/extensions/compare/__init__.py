@@ -1,1 +1,1 @@
-"""Comparing runs: read in `results`, tested and averaged in `comparison`, printed in `tables` and drawn in `figure`."""
+"""Comparing runs: `contenders` reads and names them, `comparison` tests and prints them, `figure` draws them."""

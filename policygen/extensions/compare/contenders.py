@@ -1,4 +1,4 @@
-"""The input of a comparison: the results of runs and of other programs, with the names of the contenders."""
+"""The input of a comparison: the results of runs and trainings, with the names of the contenders."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policygen.errors import PathError, UsageError
-from policygen.extensions.compare.results import Result, read_other_program, result_of
+from policygen.extensions.compare.results import Result, read_training, result_of
 from policygen.extensions.plots import groups
 from policygen.extensions.sweeps.plan import cell_folders, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import PublishedColumn, load_suite
-from policygen.files import check_name, find_resource
+from policygen.files import check_name
 from policygen.runs.config import RunConfig
-from policygen.tasks.load import load_task
 
-_OTHER_PROGRAM = re.compile(r"(?P<label>[^=:]+)(?::(?P<task>[^=]+))?=(?P<path>.+)")
+_TRAINING = re.compile(r"(?P<label>[^=:]+):(?P<task>[^=]+)=(?P<path>.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Compared:
 
 
 def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> Compared:
-    """Read all sources: run folders, sweep folders, and `LABEL:TASK=PATH` for runs of other programs.
+    """Read all sources: run folders, sweep folders, and `LABEL:TASK=PATH` for monitor files of Stable-Baselines3.
 
     Args:
         by: the setting that separates contenders, or `task`; by default all settings in which runs of a task differ.
@@ -50,13 +49,12 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
             f"--by {by}: there is no such setting; compare by llm, template, policy, refine or another one"
         )
     folders: list[Path] = []
-    others: list[tuple[str, str, Path]] = []
+    trainings: list[Result] = []
     suites = [suite] if suite else []
     for source in sources:
         path = Path(check_name(source))
-        named = _OTHER_PROGRAM.fullmatch(source) if not path.exists() else None
-        if named is not None:
-            others.append((named["label"].strip(), (named["task"] or "").strip(), Path(named["path"])))
+        if not path.exists() and (named := _TRAINING.fullmatch(source)):
+            trainings.append(read_training(Path(named["path"]), named["task"].strip(), named["label"].strip()))
         elif is_sweep(path):
             folders += cell_folders(path)
             suites += [] if suite else [cell.suite for cell in read_plan(path).cells if cell.suite]
@@ -65,7 +63,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         elif path.is_dir() and any((one / "config.toml").is_file() or is_sweep(one) for one in path.iterdir()):
             raise UsageError(f"{path} is a folder of runs, not a run: write {path}/*")
         else:
-            raise UsageError(f"{source} is not a run or a sweep; name runs of other programs as LABEL:TASK=PATH")
+            raise UsageError(f"{source} is not a run or a sweep; name a monitor.csv as LABEL:TASK=PATH")
     members = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     finished = [member for member in members if member.finished]
     named_members = zip(finished, _contenders_of(finished, by), strict=True)
@@ -73,14 +71,18 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     left_out = {"unfinished runs are left out": len(members) - len(finished)}
     left_out["runs found no policy and have no score"] = len(finished) - len(results)
     notes = [f"{count} {why}" for why, count in left_out.items() if count]
-    for label, task, path in others:
-        results.append(_other_program(label, task, path, results))
+    for one in trainings:
+        if finished and one.task not in {member.task.name for member in finished}:
+            raise UsageError(f"no run has the task {one.task!r} of {one.contender}: write the name of a task above")
+        if any((one.task, one.contender) == (other.task, other.contender) for other in results):
+            raise UsageError(f"another contender is called {one.contender!r}; write another label")
+        results.append(one)
     if not results:
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     notes += _in_common(finished, by)
     unseeded = dict.fromkeys(member.task.name for member in finished if member.task.unseeded)
     notes += [f"scores of {', '.join(unseeded)} are over unseeded episodes"] if unseeded else []
-    notes += dict.fromkeys(f"{result.contender}: {result.meaning}" for result in results if result.meaning)
+    notes += dict.fromkeys(f"{one.contender}: {one.meaning}" for one in trainings)
     taken = {result.contender for result in results}
     columns = [column for name in dict.fromkeys(suites) for column in load_suite(name).published]
     named_columns = (replace(one, name=f"{one.name} (published)" if one.name in taken else one.name) for one in columns)
@@ -125,27 +127,9 @@ def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
     common = []
     for name, info in RunConfig.model_fields.items():
         values = {str(getattr(member.config, name)) for member in members}
-        if (
-            name not in ("task", "seed", "policy", *groups.WITHOUT_EFFECT)
-            and len(values) == 1
-            and values != {str(info.default)}
-        ):
+        own = name not in {"task", "seed", "policy"} | groups.WITHOUT_EFFECT
+        if own and len(values) == 1 and values != {str(info.default)}:
             common.append(f"{name} {values.pop()}")
     pooled = [name for name in _differing(members) if name != by] if by is not None else []
     notes = [f"all runs: {', '.join(common)}"] if common else []
     return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])
-
-
-def _other_program(label: str, task: str, path: Path, results: Sequence[Result]) -> Result:
-    """Return the result of another program for a comparison with `results`; an empty `task` is taken from the file."""
-    run, known = read_other_program(path, label), dict.fromkeys(result.task for result in results)
-    name = task or run.task
-    if name not in known and not task:  # a Gymnasium id stands for the compared task with this environment
-        by_id = {load_task(one).gym_id: one for one in known if find_resource("envs", one, ".toml")}
-        name = by_id.get(name, name)
-    if not name or (known and name not in known):
-        which = f", with TASK one of {', '.join(known)}" if known else ""
-        raise UsageError(f"no run has the task {name!r} of {path}: write {label}:TASK={path}{which}")
-    if label in {result.contender for result in results}:
-        raise UsageError(f"{path}: another contender is called {label!r}; write another label")
-    return replace(run, task=name)
