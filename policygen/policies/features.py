@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,7 +102,7 @@ class Reader:
 
     def row(self, observation: Sequence[float] | Array) -> list[float]:
         """Return all quantities of a row of d observed and m remembered numbers; see `completed`."""
-        return self.completed(observation.tolist() if isinstance(observation, ndarray) else list(observation))
+        return self.completed(floats(observation))
 
     def completed(self, row: list[float]) -> list[float]:
         """Append the features to `row`, an observation and the remembered values as plain floats, and return it.
@@ -227,6 +228,14 @@ class CellReader(Reader):
     def cell_of(self) -> Callable[[Sequence[float]], int]:
         """A function from one row of quantities to its cell."""
         return self.grid.cell_function(self.positions, len(self.names))
+
+
+def floats(row: Sequence[float] | Array) -> list[float]:
+    """Return a row as plain floats; TypeError if it is not one row of numbers."""
+    if isinstance(row, ndarray) and row.dtype.char in "fd":
+        found: list[float] = row.tolist()
+        return found
+    return array("d", row).tolist()
 
 
 def _quantity(index: int) -> Callable[[Any, Any], Any]:

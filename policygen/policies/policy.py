@@ -11,7 +11,6 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.outgoing import as_html
 from policygen.policies.comments import Comments, commented, comments_of
-from policygen.policies.features import Columns, Lets, Reader, parse_lets
+from policygen.policies.features import Columns, Lets, Reader, floats, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.program import Lowering, Program
 from policygen.quantities.spelling import ColumnFunction, RowFunction, column_function, row_function
@@ -174,9 +173,7 @@ class Policy(ABC):
             PolicyError: it is not a row of d numbers; `controller` takes an environment's own observations.
         """
         try:
-            if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
-                return self._of_row(observation.tolist())
-            return self._of_row(array("d", observation).tolist())
+            return self._of_row(floats(observation))
         except (TypeError, ValueError):  # not d numbers, or the memory is missing
             raise self.reader.refusal(observation) from None
 

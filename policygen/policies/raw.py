@@ -16,7 +16,7 @@ from policygen.tasks.task import Task
 
 
 def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
-    """Flatten one observation to shape (d,); float64 becomes float32.
+    """Flatten one observation to shape (d,), in single precision.
 
     Raises:
         PolicyError: it does not have the structure of the task's observations.
@@ -28,8 +28,9 @@ def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
 
 
 def _single_precision(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert float64 to float32: trajectories hold observations in this precision, and scores come from these."""
-    return row.astype(np.float32) if row.dtype == np.float64 else row
+    """Convert numbers to float32: trajectories hold observations in this precision, and scores come from these."""
+    with np.errstate(over="ignore"):
+        return row.astype(np.float32, copy=False) if row.dtype.kind in "biuf" else row
 
 
 def _described(layout: Layout | TextPart | None) -> str:

@@ -183,8 +183,8 @@ def _edges_above(
     column: npt.NDArray[Any], edges: Sequence[float], below: npt.NDArray[np.bool_], total: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any]:
     """Count the edges above each value of a column; `below` and `total` are scratch arrays of its length."""
-    if column.dtype == np.float16:  # else numpy would round the edges to float16
-        column = column.astype(np.float32)
+    if column.dtype.char not in "fd":  # numbers that double precision cannot hold are compared as by a single row
+        column = column.astype(np.float64)
     column = np.ascontiguousarray(column)  # it is read once per edge: one copy is faster
     if len(edges) > min(COMPARE_AT_MOST, len(column) // _VALUES_PER_EDGE):
         return len(edges) - np.searchsorted(np.array(edges), column, side="right")

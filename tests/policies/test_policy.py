@@ -75,6 +75,38 @@ def test_a_table_acts_alike_on_a_batch_and_one_by_one(task, data, dtype, seed):
     assert np.array_equal(policy.actions[policy.cells(rows)], batch)
 
 
+@given(data=st.data(), power=st.integers(0, 63), dtype=st.sampled_from("efdgbBhHiIqQ?O"))
+@settings(max_examples=150, deadline=None)
+def test_numbers_that_floats_cannot_hold_meet_edges_alike_by_row_and_in_a_batch(data, power, dtype):
+    task = load_task("cartpole")
+    edge = float(np.float32(data.draw(st.sampled_from((1.0, -1.0, 1.5, 1.1))) * 2.0**power))
+    value = int(edge) + data.draw(st.integers(-200, 200))
+    if dtype in "bBhHiIqQ":  # as near as the type allows
+        value = min(max(value, np.iinfo(dtype).min), np.iinfo(dtype).max)
+    remembered = data.draw(st.booleans())
+    read = "let q = prev(angle, 0) + spin\nbins q: 0.5" if remembered else "bins spin: 0.5"
+    header = f"| position | {'q' if remembered else 'spin'} | action |"
+    text = f"{read}\nbins position: {edge!r}\n{header}\n| 0 | * | left |\n| * | * | right |"
+    policy = parse(text, task).policy
+    assert policy is not None
+    with np.errstate(all="ignore"):
+        row = np.array([value, 0, 0, 0], object).astype(dtype)
+
+    def act(n: int) -> int:
+        rows = np.tile(row, (n, 1))
+        return int(policy.act(rows, policy.start(n))[0] if remembered else policy.act(rows)[0])
+
+    cell = policy.reader.cell_of(policy.reader.row([*row.tolist(), 0.0] if remembered else row))
+    decisions = {act(1), act(3), act(100), int(policy.actions[cell])}
+    if not remembered:
+        decisions |= {policy.act_one(row), policy.act_one(row.tolist())}
+    assert len(decisions) == 1
+    if dtype != "O":
+        with np.errstate(all="ignore"):
+            single = row.astype(np.float32)
+        assert policy.controller()(row) == policy.controller()(single), "as in the episodes of its score"
+
+
 @EVERY_TASK
 @given(data=st.data(), seed=st.integers(0, 1000))
 @QUICK
@@ -258,7 +290,7 @@ DAMAGED = [
     ("rules.0", [[1, 0], [0.0]], "row 1: the bins of far"),
     ("rules.0", [[0], [0.5]], "row 1: action is 0 to 3, here 0.5"),
     ("rules.1", [[1], [0]], r"1 of 2 cells have no row \(the first is far 0\)"),
-    ("equations.left", "row.real", "damaged policy: `Attribute` is not arithmetic"),
+    ("equations.left", "row.real", "damaged policy: `row.real` is not arithmetic"),
     ("equations.left", KeyError, "needs one equation each"),
     ("task.actuators", [], "`actuators`: list should have at least 1"),
     ("task.action_space", "text", "`action_space`: input should be 'discrete'"),
