@@ -40,7 +40,6 @@ _OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_
     metavar="NAME=A,B",
     help="A setting with several values, as in refine=none,cma:200, for runs with each; repeat it for combinations.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the runs and an estimate of episodes, requests and cost.")
 @opt.assignment("Any other setting of every run (see `run --help`); may be repeated.")
 @click.option("--workers", type=click.IntRange(1), help="Runs at a time (default 1; on a cluster as many as fit).")
 @click.option(
@@ -68,7 +67,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     failed ones tried again. With more seeds or tasks it adds their runs. Each run has a folder of its own in that of
     the sweep; `policygen compare` compares them, and `policygen tasks` lists the suites.
     """
-    from policygen.extensions.sweeps.conduct import closing_words, conduct, estimate
+    from policygen.extensions.sweeps.conduct import closing_words, conduct
     from policygen.extensions.sweeps.plan import make_plan, read_seeds
     from policygen.extensions.sweeps.worker import Execution, config_of
     from policygen.llm import reads_prompts
@@ -93,10 +92,6 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     seeds = read_seeds(options["seeds"])
     plan = make_plan(names, options["llms"], options["templates"], seeds, grid=options["grid"], settings=assignments)
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"
-    if options["dry_run"]:
-        for words in estimate(plan, trust=options["trust"]):
-            say(words)
-        return
     configurations = {cell.configuration: cell for cell in plan.cells}.values()
     opt.say_own_templates(*(config_of(cell, plan.settings, trust=options["trust"])[1] for cell in configurations))
     if len(options["templates"]) > 1 and not any(reads_prompts(cell.llm) for cell in plan.cells):

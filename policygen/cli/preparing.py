@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,10 @@ import click
 from policygen.cli import options as opt
 from policygen.cli.options import say
 from policygen.errors import TaskError, UsageError
-from policygen.files import check_name, find_resource, list_resources, make_folder, write_atomically
+from policygen.files import check_name, list_resources, make_folder, write_atomically
 from policygen.outgoing import in_columns
 
 if TYPE_CHECKING:
-    from policygen.llm import Provider
     from policygen.tasks.task import Task
 
 
@@ -103,7 +101,7 @@ def _described(task: Task, llm: str, step_timeout: float) -> Task:
 @click.option("--draft", is_flag=True, help="Print NAME as a task file to edit.")
 @opt.TRUST
 def tasks(name: str | None, draft: bool, trust: bool) -> None:
-    """List tasks and suites, or describe one: NAME, a task file, or a Gymnasium id."""
+    """List tasks and suites, or describe a task: NAME, a task file, or a Gymnasium id."""
     from policygen.tasks.draft import draft_of
     from policygen.tasks.load import load_task
 
@@ -140,18 +138,13 @@ def list_tasks() -> str:
 
 
 def describe_task(name: str, *, trust: bool = False) -> str:
-    """Return the description of a task or a suite, in plain text."""
+    """Return the description of a task in plain text."""
     from policygen.runs.config import effective_config
     from policygen.runs.facts import task_facts
     from policygen.search.prepare import with_optimum
     from policygen.tasks.load import load_task
     from policygen.tasks.task import environment_words, output_names
 
-    if opt.installed("sweeps") and find_resource("envs", name, ".toml") is None:
-        from policygen.extensions.sweeps.suites import describe_suite, find_suite
-
-        if find_suite(name) is not None:
-            return describe_suite(name)
     task = with_optimum(load_task(name, trust=trust))
     effective_config(task, name)  # raises for invalid settings in its [run]
     lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
@@ -203,26 +196,6 @@ def doctor(llm: str | None, base_url: str | None) -> None:
         say(line)
     if not diagnosis.ok:
         raise SystemExit(1)
-    if llm.startswith("local:"):
-        _try_out(provider)
-
-
-def _try_out(provider: Provider) -> None:
-    """Ask a model on this machine for a policy of cartpole; print its speed, and whether the answer has a policy."""
-    from policygen.policies.parse import parse
-    from policygen.search.preview import preview
-    from policygen.tasks.load import load_task
-
-    prompt = preview("cartpole", None, (), {"policy": "linear"}, trust=False).prompt
-    began = time.perf_counter()
-    reply = provider.complete(prompt, 512)
-    seconds = time.perf_counter() - began
-    say(f"cartpole's first prompt ({reply.tokens_in} tokens): {reply.tokens_out or 0} tokens in {seconds:.1f} s")
-    parsed = parse(reply.text, load_task("cartpole"), "linear")
-    if parsed.policy is not None and not reply.truncated:
-        say("the answer holds a policy")
-    else:
-        say(f"the answer holds no policy: {'it was cut off' if reply.truncated else parsed.problems[0]}")
 
 
 # --- templates -------------------------------------------------------------------------------------------------------
@@ -231,7 +204,7 @@ def _try_out(provider: Provider) -> None:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def templates(context: click.Context) -> None:
-    """List, show, copy and compare the templates that prompts are rendered from.
+    """List, show and copy the templates that prompts are rendered from.
 
     A copy in ./templates replaces the shipped template of its name; `policygen prompt TASK` shows the result.
     """
@@ -247,13 +220,9 @@ def list_templates() -> None:
     one_folder = in_checkout()
 
     def place(entry: TemplateEntry) -> str:
-        if not entry.own:
-            return "templates/" if one_folder else "shipped"
-        if entry.changed is None:
-            return "yours"
-        like = "shipped" if entry.origin == entry.name else entry.origin
-        lines = f"{entry.changed} line{'' if entry.changed == 1 else 's'}"
-        return f"yours, differs from {like} in {lines}" if entry.changed else f"yours, same as {like}"
+        if entry.own:
+            return "yours, instead of the shipped one" if entry.replaces else "yours"
+        return "templates/" if one_folder else "shipped"
 
     for line in in_columns([(entry.name, place(entry), entry.about) for entry in catalogue()]):
         say(line)
@@ -287,9 +256,8 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
 def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     """Return path, type and example of each variable that a template and its parts read, and the names of the others.
 
-    A template of the user's own gets the variables of the most similar shipped one.
+    A template of the user's own gets those of `improve_linear`.
     """
-    from policygen.prompts.catalogue import catalogue
     from policygen.prompts.templates import used_templates, variables_of
 
     texts = list(used_templates([name]).values())
@@ -302,10 +270,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
         elif line:
             for one in names:
                 rows.setdefault(one, []).append(line.split("\t"))
-    stem = name.removesuffix(".j2")
-    if stem not in rows:
-        stem = next((entry.origin for entry in catalogue() if entry.name == stem), "")
-    given = rows.get(stem, rows["improve_linear"])
+    given = rows.get(name.removesuffix(".j2"), rows["improve_linear"])
     variables = {path: re.split(r"[.\[]", path)[0] for path, _, _ in given}
     read = variables_of(texts)
     others = [variable for variable in dict.fromkeys(variables.values()) if variable not in read]
@@ -322,18 +287,3 @@ def copy(name: str, other: str) -> None:
     path = copy_template(name, other)
     use = f"--template {path.stem}" if path.stem != name.removesuffix(".j2") else "every run here uses it from now on"
     say(f"{path}: edit it; {use}")
-
-
-@templates.command("diff")
-@click.argument("names", metavar="[NAME [OTHER]]", nargs=-1)
-def diff(names: tuple[str, ...]) -> None:
-    """Show how your templates differ from the shipped ones, or NAME from OTHER; NAME's lines are those with a plus.
-
-    A template without a shipped namesake is compared with the most similar shipped one.
-    """
-    from policygen.prompts.catalogue import IN_CHECKOUT, difference, in_checkout
-
-    if len(names) > 2:
-        raise UsageError(f"compare two templates at a time: policygen templates diff {shlex.join(names[:2])}")
-    text = difference(names).rstrip("\n")
-    say(text or (IN_CHECKOUT if len(names) < 2 and in_checkout() else "nothing differs"))

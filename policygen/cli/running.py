@@ -153,12 +153,6 @@ def resume(run_folder: Path, **options: Any) -> None:
         if is_sweep(run_folder):
             raise UsageError(f"{run_folder} is a sweep: repeat the command that began it")
     changes = opt.stated(options)
-    if not changes and opt.installed("plots"):
-        from policygen.extensions.plots.curves import draw_missing
-
-        if draw_missing(run_folder):
-            say("the run was finished except for its learning curve, which is drawn now")
-            return
     listeners, cache = opt.listeners(options["track"], options["report"]), options["cache"]
     answers = Cache(cache) if cache is not None else None
     active_run = resume_run(run_folder, changes=changes, trust=options["trust"])

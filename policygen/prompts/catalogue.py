@@ -1,4 +1,4 @@
-"""The available templates: shipped ones, the user's copies, and their differences.
+"""The available templates: shipped ones and the user's copies.
 
 All functions raise TemplateError if a template is missing or cannot be read.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import re
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +22,7 @@ _COMMENT = re.compile(r"\A\s*\{#-?\s*(.*?)\s*-?#\}", re.DOTALL)
 _HEADING = re.compile(r"^#+ ([^{\n]+)", re.MULTILINE)
 _FIRST = re.compile(r"\s*[^{\n]*")  # the plain text at the start of the first line
 _LONGEST = 80  # characters of a template's description
-_ALIKE = 0.5  # share of common lines from which a template may be a copy of another
-IN_CHECKOUT = (
-    "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`, "
-    "or two templates with each other: policygen templates diff improve_table improve_linear"
-)
+IN_CHECKOUT = "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +30,8 @@ class TemplateEntry:
     """A template as the list shows it."""
 
     name: str
-    path: Path  # the file in use
     own: bool  # whether it is in the working directory, not the shipped one
-    origin: str  # the shipped template of the same name, or else the most similar one; empty if none is similar
-    changed: int | None  # number of lines removed or added since the origin; None without one
+    replaces: bool  # whether there is a shipped one of that name
     about: str  # the first line of its first comment, or else its first heading
 
 
@@ -46,16 +39,9 @@ def catalogue() -> list[TemplateEntry]:
     """Return all templates that can be used here, by name."""
     found = []
     for name, path in sorted(list_resources("templates", ".j2").items()):
-        text, namesake = source_of(path), shipped(name)
+        namesake = shipped(name)
         own = namesake is None or not path.samefile(namesake)
-        original = _original(path)
-        changed = None
-        if own and original is not None:
-            lines = _diff(original, path).splitlines()[2:]  # after the names of the files
-            changed = sum(line[:1] in ("+", "-") for line in lines)
-        found.append(
-            TemplateEntry(name, path, own, original.stem if original is not None else "", changed, _about(text))
-        )
+        found.append(TemplateEntry(name, own, namesake is not None, _about(source_of(path))))
     return found
 
 
@@ -103,27 +89,6 @@ def copy_template(name: str, to: str = "") -> Path:
     return target
 
 
-def difference(names: Sequence[str]) -> str:
-    """Return a unified diff of templates.
-
-    Two names: the first against the second. One name: this template against its origin. No name: each of the user's own
-    templates against its origin. Lines of the first one named, or of the user's own, have a plus.
-    """
-    if len(names) == 2:
-        return _diff(_file(names[1]), _file(names[0]))
-    if names:
-        path = _file(names[0])
-        original = _original(path)
-        if original is None:
-            raise TemplateError(
-                f"no shipped template is like `{names[0]}`: name one to compare it with, as in "
-                f"policygen templates diff {names[0]} improve_table"
-            )
-        return _diff(original, path)
-    changed = [entry for entry in catalogue() if entry.changed]
-    return "".join(_diff(_file(entry.origin, as_shipped=True), entry.path) for entry in changed)
-
-
 def _file(name: str, *, as_shipped: bool = False) -> Path:
     path = shipped(name) if as_shipped else find_resource("templates", name, ".j2")
     if path is None:
@@ -135,37 +100,10 @@ def _file(name: str, *, as_shipped: bool = False) -> Path:
     return path
 
 
-def _original(path: Path) -> Path | None:
-    """Return the shipped template of the same name, or else the most similar one; None if none is similar."""
-    if (namesake := shipped(path.stem)) is not None:
-        return namesake
-    files = {file.stem: file for folder in list(resource_folders("templates"))[:0:-1] for file in folder.glob("*.j2")}
-    lines = difflib.SequenceMatcher(b=source_of(path).splitlines(), autojunk=False)
-    best, closest = _ALIKE, None
-    for _, file in sorted(files.items()):
-        lines.set_seq1(source_of(file).splitlines())
-        if (alike := lines.ratio()) > best:
-            best, closest = alike, file
-    return closest
-
-
 def _about(text: str) -> str:
     comment, heading = _COMMENT.search(text), _HEADING.search(text)
     first = comment.group(1).partition("\n")[0] if comment else heading.group(1) if heading else _FIRST.findall(text)[0]
     return textwrap.shorten(first, _LONGEST, placeholder=" ...")
-
-
-def _diff(before: Path, after: Path) -> str:
-    one, two = (source_of(path).splitlines() for path in (before, after))
-    lines = difflib.unified_diff(one, two, fromfile=_shown(before), tofile=_shown(after), lineterm="")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _shown(path: Path) -> str:
-    own, *others = resource_folders("templates")
-    if path.parent != own and path.parent in others:
-        return f"shipped/{path.name}"
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def own_templates(config: RunConfig) -> list[str]:

@@ -52,14 +52,6 @@ def test_the_list_ends_with_a_line_a_suite() -> None:
     assert any(line.startswith("broken: suite broken.toml: the key `name` is missing") for line in lines)
 
 
-def test_a_suite_is_described_with_its_protocol_and_the_published_columns() -> None:
-    text = describe_task("props15")
-    assert text.startswith("props15: a suite of 15 tasks\n")
-    assert "max_episodes = 8000" in text
-    assert "published, ProPS+ (ProPS, project page: " in text
-    assert "frozenlake 0.57 ± 0.17" in text
-
-
 def test_a_setting_that_no_run_would_take_is_refused_with_its_file_key_and_value(tmp_path: Path) -> None:
     path = tmp_path / "pole.toml"
     path.write_text('name = "pole"\ngym_id = "CartPole-v1"\n[run]\npolicy = "lniear"\n')

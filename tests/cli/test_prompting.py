@@ -1,4 +1,4 @@
-"""`policygen templates`: what there is, copies to edit, and how they differ.
+"""`policygen templates`: what there is, and copies to edit.
 
 It tests `prompts.catalogue`.
 """
@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from support import CHECKOUT, Line
 
 from policygen.cli import commands
-from policygen.errors import TemplateError, UsageError
+from policygen.errors import TemplateError
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -40,9 +40,9 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
     Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"] + "More.\n")
     after = templates().output
     for said in (
-        "_grid +yours, same as shipped +Bins",
-        "curt +yours, same as system +",
-        "_tuning +yours, differs from shipped in 1 line +Tuning",
+        "_grid +yours, instead of the shipped one +Bins",
+        "curt +yours +",
+        "_tuning +yours, instead of the shipped one +Tuning",
     ):
         assert re.search(said, after)
 
@@ -82,52 +82,12 @@ def test_a_copy_goes_nowhere_else(name: str) -> None:
     assert not Path("templates").exists()
 
 
-def test_differences_are_shown_from_the_shipped_ones_and_between_two() -> None:
-    assert templates("diff").output == "nothing differs\n"
-    templates("copy", "_tuning")
-    templates("copy", "_tuning", "--as", "mine")
-    Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"].replace("## Tuning", "## Numbers"))
-    everything = templates("diff").output
-    assert everything.startswith("--- shipped/_tuning.j2\n+++ templates/_tuning.j2\n@@ ")
-    assert "\n-## Tuning\n+## Numbers\n" in everything
-    assert templates("diff", "_tuning").output == everything
-    between = templates("diff", "mine", "_tuning").output
-    assert between.startswith("--- templates/_tuning.j2\n+++ templates/mine.j2\n")
-    assert "\n-## Numbers\n+## Tuning\n" in between
-    with pytest.raises(TemplateError, match="did you mean `_tuning`"):
-        templates("diff", "_tunin")
-    with pytest.raises(UsageError, match="two templates at a time"):
-        templates("diff", "a", "b", "c")
-
-
-def test_a_copy_of_another_name_is_compared_with_the_one_that_it_is_of() -> None:
-    templates("copy", "improve_table", "--as", "calm")
-    assert templates("diff").output == templates("diff", "calm").output == "nothing differs\n"
-    with open("templates/calm.j2", "a") as file:
-        file.write("Be calm.\n")
-    everything = templates("diff").output
-    assert everything.startswith("--- shipped/improve_table.j2\n+++ templates/calm.j2\n@@ ")
-    assert everything.endswith("\n+Be calm.\n")
-    assert templates("diff", "calm").output == templates("diff", "calm", "improve_table").output == everything
-    assert re.search("calm +yours, differs from improve_table in 1 line +", templates().output)
-    Path("templates/other.j2").write_text("Something else.\n")
-    assert templates("diff").output == everything
-    assert re.search("other +yours +Something else", templates().output)
-    with pytest.raises(
-        TemplateError, match=r"no shipped template is like `other`: .* templates diff other improve_table"
-    ):
-        templates("diff", "other")
-
-
 def test_in_a_checkout_one_is_told_that_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`"
     monkeypatch.chdir(CHECKOUT)
     listed = templates("list").output
     assert said in listed
     assert re.search(r"^improve_table +templates/ +", listed, re.MULTILINE)
-    assert said in templates("diff").output
-    assert said in templates("diff", "improve_table").output
-    assert said not in templates("diff", "improve_table", "system").output
     with pytest.raises(TemplateError, match=r"in a checkout .* copy system --as my_system"):
         templates("copy", "system")
 

@@ -21,7 +21,6 @@ from support import (
 
 import policygen
 from policygen.errors import LogbookError
-from policygen.extensions.plots.curves import draw_missing
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig
@@ -239,13 +238,6 @@ def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         policygen.run("cartpole", iterations=1, out="out")
     assert list(Path("out").iterdir()) == []
-
-
-def test_a_finished_run_gets_the_curve_it_lacks(folder: Path) -> None:
-    (folder / "learning_curve.png").unlink(missing_ok=True)
-    assert draw_missing(folder)
-    assert (folder / "learning_curve.png").is_file()
-    assert not draw_missing(folder)
 
 
 def test_of_a_long_transcript_few_messages_are_kept_and_all_are_found(tmp_path: Path) -> None:

@@ -18,10 +18,9 @@ from policygen.errors import UsageError
 from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs
 from policygen.extensions.plots.statistics import Band, average
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
-from policygen.files import remove_parts, write_atomically
+from policygen.files import write_atomically
 from policygen.runs.facts import BEST, RESULT, in_brackets, score_fact
 from policygen.runs.listeners import Listener, RunView
-from policygen.runs.logbook import Logbook
 from policygen.runs.records import Summary
 
 if TYPE_CHECKING:
@@ -85,24 +84,6 @@ def draw_within(folder: Path) -> None:
         LogbookError: it is not a run, is damaged or has no attempts yet, or the picture cannot be written.
     """
     save(runs_figure([folder]), folder / CURVE, write_atomically)
-
-
-def draw_missing(folder: Path) -> bool:
-    """Draw the learning curve of a finished run if it is missing, and return whether it was.
-
-    Raises:
-        LogbookError: it is not a run folder, it is damaged, or another process works in it.
-    """
-    logbook = Logbook(folder)
-    if logbook.summary() is None or (folder / CURVE).exists() or not logbook.attempts():
-        return False
-    logbook.lock()
-    try:
-        remove_parts(folder)
-        draw_within(folder)
-    finally:
-        logbook.release()
-    return True
 
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:

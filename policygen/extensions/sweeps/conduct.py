@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,18 +12,16 @@ from policygen.extensions.sweeps.executor import check_execution, execute, jobs_
 from policygen.extensions.sweeps.plan import SweepPlan, add_to_manifest
 from policygen.extensions.sweeps.worker import Execution, Order, config_of
 from policygen.files import find_resource, make_folder
-from policygen.llm import check_address, connect, read_spec
+from policygen.llm import check_address, connect
 from policygen.llm.cache import Cache
-from policygen.llm.prices import cost, dollars
-from policygen.runs.config import CHANGEABLE, RunConfig
+from policygen.llm.prices import dollars
+from policygen.runs.config import CHANGEABLE
 from policygen.runs.facts import BEST, RESULT, duration, score_fact
 from policygen.runs.lock import RunLock
 from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id
 
 SECONDS_BETWEEN_LOOKS = 0.5  # at the folders of the runs
-REPLY_TOKENS = 2_000  # assumed tokens of a reply, thinking included
-TUNING = 500  # assumed episodes of tuning a proposal, unless `--refine METHOD:EPISODES` states them
 
 
 def conduct(
@@ -125,36 +121,3 @@ def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str
     compare = f"compare them with: policygen compare {shlex.quote(str(folder))}"
     failures = [f"failed: {key}: {fault}" for key, fault in failed.items()]
     return complete, [first, *failures, compare if complete else "repeat the command to continue"]
-
-
-def estimate(plan: SweepPlan, *, trust: bool = False) -> list[str]:
-    """Return lines with the most episodes and requests of a sweep, and about what these cost.
-
-    Raises UsageError if a task cannot be loaded, or a setting is wrong.
-    """
-    episodes, requests = 0, Counter[str]()
-    usd: dict[str, float] = {}
-    for cell in plan.cells:
-        config = config_of(cell, plan.settings, trust=trust)[1]
-        episodes += _most_episodes(config)
-        entry = read_spec(cell.llm).entry
-        if entry is None or entry.is_language_model:
-            asked = config.iterations if config.max_calls is None else min(config.iterations, config.max_calls)
-            model = cell.llm.partition(":")[2]
-            price = cost(llm_options(config), cell.llm, model, config.prompt_tokens, REPLY_TOKENS)
-            requests[cell.llm] += asked
-            usd[cell.llm] = usd.get(cell.llm, 0.0) + asked * (math.nan if price is None else price)
-    lines = [f"  {name}: {count} seeds" for name, count in Counter(cell.configuration for cell in plan.cells).items()]
-    lines += [f"{len(plan.cells)} runs, at most {episodes:,} episodes, without those that decide close comparisons"]
-    basis = f"with prompts of `prompt_tokens` tokens and replies of {REPLY_TOKENS:,}"
-    for llm, count in requests.items():
-        words = "its price is unknown" if math.isnan(usd[llm]) else f"about ${usd[llm]:,.2f} {basis}"
-        lines.append(f"{count:,} requests to {llm}, and repairs of malformed replies: {words}")
-    return lines
-
-
-def _most_episodes(config: RunConfig) -> int:
-    """Return the most episodes that a run can play, without those that decide close comparisons."""
-    tuning = 0 if config.refine.method is None else config.refine.episodes or TUNING
-    searching = config.warmup_episodes + config.iterations * (2 * config.episodes + tuning)
-    return min(searching, config.max_episodes or searching) + config.final_episodes

@@ -30,7 +30,7 @@ class Cell(BaseModel, extra="forbid", frozen=True):
 
     Attributes:
         settings: `NAME=VALUE` of the grid, for this run.
-        suite: the suite that has named the task, if one has; `protocol` and `max_steps` are what it states.
+        suite: the suite that has named the task, if one has; `protocol` has its settings.
     """
 
     task: str
@@ -40,7 +40,6 @@ class Cell(BaseModel, extra="forbid", frozen=True):
     settings: tuple[str, ...] = ()
     suite: str = ""
     protocol: dict[str, Any] = {}
-    max_steps: int | None = Field(default=None, ge=1)
 
     @property
     def key(self) -> str:
@@ -110,7 +109,7 @@ def _tasks_of(name: str) -> Iterator[dict[str, Any]]:
         raise UsageError(f"{name}: suite {suite.name} has no task `{task}`; it has {', '.join(suite.tasks)}")
     for one in (task,) if task else suite.tasks:
         protocol = {**suite.run, "policy": suite.policy[one]} if one in suite.policy else suite.run
-        yield {"task": one, "suite": suite.name, "protocol": protocol, "max_steps": suite.max_steps.get(one)}
+        yield {"task": one, "suite": suite.name, "protocol": protocol}
 
 
 def _combinations(grid: Sequence[str]) -> list[tuple[str, ...]]:

@@ -63,7 +63,6 @@ class Suite(BaseModel):
     Attributes:
         tasks: names of tasks, or Gymnasium ids.
         run: settings of every run. They replace those of task files, and the user's replace them.
-        max_steps: the published step limit of a task, instead of that in its file.
         policy: the published kind of policy of a task, instead of that in its file.
         published: the columns shown beside the runs.
     """
@@ -74,7 +73,6 @@ class Suite(BaseModel):
     about: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
     tasks: Annotated[tuple[str, ...], Field(min_length=1)]
     run: dict[str, Any] = {}
-    max_steps: dict[str, Annotated[int, Field(ge=1)]] = {}
     policy: dict[str, PolicyKind] = {}
     published: tuple[PublishedColumn, ...] = ()
 
@@ -123,7 +121,7 @@ def _fault(suite: Suite, name: str) -> str:
         RunConfig(task=name, **suite.run)
     except (ValidationError, UsageError) as error:
         return f"`run`: {explain(error) if isinstance(error, ValidationError) else error}"
-    named: dict[str, Mapping[str, Any]] = {"max_steps": suite.max_steps, "policy": suite.policy}
+    named: dict[str, Mapping[str, Any]] = {"policy": suite.policy}
     named |= {f"published.{column.name}.scores": column.scores for column in suite.published}
     for place, tasks in named.items():
         if others := tasks.keys() - set(suite.tasks):
@@ -142,16 +140,3 @@ def suite_line(name: str) -> str:
         return f"{name}: {', '.join(suite.tasks)}{published}"
     except UsageError as error:
         return f"{name}: {error}"
-
-
-def describe_suite(name: str) -> str:
-    """Return the description of a suite, in plain text; see `load_suite`."""
-    suite = load_suite(name)
-    lines = [f"{suite.name}: a suite of {len(suite.tasks)} tasks", "", suite.about, ""]
-    lines.append(f"tasks: {', '.join(suite.tasks)}")
-    lines += [f"{key} = {value}" for key, value in suite.run.items()]
-    lines += [f"at most {steps} steps an episode: {task}" for task, steps in suite.max_steps.items()]
-    for column in suite.published:
-        scores = [f"{task} {m:g}{f' ± {std:g}' if std is not None else ''}" for task, (m, std) in column.scores.items()]
-        lines.append(f"published, {column.name} ({column.source}): {', '.join(scores)}")
-    return "\n".join(lines)

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -153,8 +153,6 @@ class Order:
 def config_of(cell: Cell, settings: tuple[str, ...], *, trust: bool = False) -> tuple[Task, RunConfig]:
     """Return the task and the settings of a cell's run; raise UsageError if the task or a setting is wrong."""
     task = _task(cell.task, trust=trust)
-    if cell.max_steps is not None:
-        task = replace(task, max_steps=cell.max_steps)
     options = {"llm": cell.llm, "template": cell.template or None, "seed": cell.seed}
     stated = (*settings, *cell.settings)
     return task, effective_config(task, cell.task, suite=cell.protocol, assignments=stated, options=options)

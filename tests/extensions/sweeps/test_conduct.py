@@ -11,11 +11,10 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, attempts_of, sen
 from sweeping import SWEPT, assert_as_alone, stated, swept
 
 import policygen
+from policygen.episodes.score import number
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps import conduct
 from policygen.extensions.sweeps.plan import cell_folders
-from policygen.llm import LLMOptions
-from policygen.llm.prices import cost
 from policygen.runs.config import effective_config
 from policygen.runs.lock import RunLock
 
@@ -32,7 +31,7 @@ def test_finished_runs_are_not_carried_out_again_and_more_are_added() -> None:
     assert complete
     assert closing == ["2 of 2 runs are finished", "compare them with: policygen compare swept"]
     alone = assert_as_alone("cartpole", 101)
-    assert f"cartpole-builtin-s101: {summary_of(alone)['final']['mean']:.6g}  (" in lines[-1]
+    assert f"cartpole-builtin-s101: {number(summary_of(alone)['final']['mean'])} [" in lines[-1]
     before = {folder: (folder / "summary.json").stat().st_mtime_ns for folder in cell_folders(SWEPT)}
     swept("cartpole", "nim", settings=(*SMALL, "jobs=1"), say=lines.append)  # such a setting changes no run
     assert [line.split()[:2] for line in lines[2:]] == [["3/4", "nim-builtin-s100:"], ["4/4", "nim-builtin-s101:"]]
@@ -45,15 +44,13 @@ def test_finished_runs_are_not_carried_out_again_and_more_are_added() -> None:
     lock.release()
 
 
-def test_a_suite_states_protocol_and_step_limit_and_the_user_wins() -> None:
+def test_a_suite_states_the_protocol_and_the_user_wins() -> None:
     Path("envs/suites").mkdir(parents=True)
-    suite = 'name = "mine"\ntasks = ["cartpole"]\n[run]\niterations = 2\nepisodes = 7\n[max_steps]\ncartpole = 9\n'
+    suite = 'name = "mine"\ntasks = ["cartpole"]\n[run]\niterations = 2\nepisodes = 7\n'
     Path("envs/suites/mine.toml").write_text(suite)
     (order,) = swept("mine", seeds=(1,))
-    assert order.summary().final.mean == 9.0
     played = [attempt["played"] for attempt in attempts_of(order.run_folder)]
     assert list(map(len, played)) == [4, 4, 4, 4]
-    assert max(length for rows in played[1:] for _, length, *_ in rows) <= 9
     with pytest.raises(UsageError, match="is a sweep with other settings"):
         swept("cartpole", seeds=(1,))
 
@@ -100,18 +97,6 @@ def test_each_model_is_asked_at_its_own_address_and_only_there_gets_its_key(
     folder = next(SWEPT.glob("frozenlake-openai-*"))
     assert summary_of(folder)["llm"] == strong.replace("me:pa55", "***")
     assert summary_of(folder)["usd"] is None  # the dollars are OpenAI's own
-
-
-def test_a_dry_run_says_what_a_sweep_takes_and_begins_nothing(line: Line) -> None:
-    asked = "cartpole nim --llm openai:gpt-5-mini --llm builtin --grid refine=none,cma:50 --seeds 3 --iterations 4"
-    said = line("sweep", *asked.split(), "--set", "warmup_episodes=10", "--set", "final_episodes=30", "--dry-run")
-    assert said.code == 0
-    # 12 runs of each refinement; four proposals, each scored and validated on 20 episodes.
-    most = 12 * (10 + 4 * 40 + 30) + 12 * (10 + 4 * (40 + 50) + 30)
-    assert f"24 runs, at most {most:,} episodes" in said.out
-    price = cost(LLMOptions(), "openai:gpt-5-mini", "gpt-5-mini", 6_000, conduct.REPLY_TOKENS)
-    assert f"48 requests to openai:gpt-5-mini, and repairs of malformed replies: about ${48 * price:.2f}" in said.out
-    assert list(Path().iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def test_the_fifteen_tasks_have_all_published_figures() -> None:
     # Each task is stated with the ProPS columns and two of the baselines.
     assert all(sum(task in scores for scores in columns.values()) == 4 for task in suite.tasks)
     # Its step limits are those of the task files.
-    for task in ("cartpole", "frozenlake", "cliffwalking", "maze", "pong", "navigation"):
-        assert load_task(task).max_steps == suite.max_steps[task]
+    limits = {"cartpole": 500, "frozenlake": 100, "cliffwalking": 100, "maze": 100, "pong": 1000, "navigation": 1000}
+    assert {task: load_task(task).max_steps for task in limits} == limits
 
 
 GOOD = """
@@ -47,8 +47,6 @@ name = "mine"
 tasks = ["cartpole", "nim"]
 [run]
 episodes = 5
-[max_steps]
-cartpole = 100
 [policy]
 cartpole = "linear"
 [[published]]
@@ -70,7 +68,7 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
     path = written(GOOD)
     suite = load_suite("mine")
     assert suite == suite_from_file(path)
-    assert (suite.tasks, suite.run, suite.max_steps) == (("cartpole", "nim"), {"episodes": 5}, {"cartpole": 100})
+    assert (suite.tasks, suite.run, suite.policy) == (("cartpole", "nim"), {"episodes": 5}, {"cartpole": "linear"})
     assert suite.published[0].scores == {"cartpole": (400.0, 12.5)}
     assert find_suite("cartpole") is None
 
@@ -84,16 +82,14 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
         ("episodes = 5", 'base_url = "http://x"', "`run.base_url`: a suite may state only policy"),
         ("episodes = 5", "episodes = 1", "`run`: `episodes`"),
         ("episodes = 5", 'refine = "magic"', "`run`: --refine magic: methods are"),
-        ("cartpole = 100", "cartpole = 0", "`max_steps.cartpole`: input should be greater than or equal to 1"),
-        ("cartpole = 100", "taxi = 100", "`max_steps` names taxi, which is not one of its tasks: cartpole, nim"),
         ("cartpole = [400, 12.5]", "taxi = 1", "`published.they.scores` names taxi, which is not one of its tasks"),
         ("cartpole = [400, 12.5]", "cartpole = [1, 2, 3]", r"write a mean, or \[mean, standard deviation\]"),
         ("cartpole = [400, 12.5]", "cartpole = [1, -2]", "`published.0.scores.cartpole.std`"),
         ("cartpole = [400, 12.5]", "cartpole = nan", "`published.0.scores.cartpole.mean`"),
         ('= "linear"', '= "tree"', "`policy.cartpole`"),
         ('cartpole = "linear"', 'taxi = "linear"', "`policy` names taxi, which is not one of its tasks: cartpole, nim"),
-        ("[max_steps]", "[limits]", "unknown key `limits`"),
-        ("[max_steps]", "[max_steps", "is not valid TOML"),
+        ("[policy]", "[limits]", "unknown key `limits`"),
+        ("[policy]", "[policy", "is not valid TOML"),
     ],
 )
 def test_a_mistake_is_one_sentence(old: str, new: str, sentence: str) -> None:
