@@ -6,6 +6,7 @@ refuse links, pipes and devices, so that nothing outside the folder is touched.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import os
@@ -13,19 +14,21 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from policygen.errors import LogbookError, PathError, UsageError, reason_of
+from policygen.errors import LogbookError, PathError, PolicygenError, UsageError, reason_of
 from policygen.outgoing import json_safe, redacted
 from policygen.portable import replace
 
+T = TypeVar("T")
+
 PACKAGE = Path(__file__).resolve().parent
 LARGEST_FILE = 256 * 2**20  # bytes of a file or line; a file of episodes may be larger
+LARGEST_SETTINGS = 2**20  # bytes of a TOML file of the user
 _BUFFER = 2**18  # bytes read from a log at a time: its lines are longer than Python's default buffer
-_LARGEST_TOML = 2**20  # bytes
 _LONGEST_FAULT = 300  # characters
 # Numbers in the format marks of files, 1 if not listed; increased when other versions cannot read them.
 _FORMATS = {"run": 2}
@@ -85,40 +88,30 @@ def list_resources(kind: str, suffix: str) -> dict[str, Path]:
     return found
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file named by the user or by one of the user's files.
-
-    Raises UsageError if it cannot be read, is too large, or is not TOML; the message names it.
-    """
-    try:
-        with open(path, "rb") as file:
-            content = file.read(_LARGEST_TOML + 1)
-        if len(content) > _LARGEST_TOML:
-            raise UsageError(
-                f"{path.name} has more than {_LARGEST_TOML // 2**20} MB; a settings file may not be larger"
-            )
-        return toml_of(content)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path.name} is not a UTF-8 text file") from None
-    except (ValueError, RecursionError) as error:  # numbers and nesting beyond Python's limits, too
-        raise UsageError(f"{path.name} is not valid TOML: {_fault(error)}") from None
+# Python's parser takes quadratic time for keys of many parts, bare or quoted.
+_KEY_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"""(?<![\w"'.-])(?<!\.[ \t]){_KEY_PART}(?:\.[ \t]*+{_KEY_PART}){{30}}""")
 
 
-# Python's parser takes quadratic time for keys like these.
-_LONG_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){30}""")
-
-
-def toml_of(content: bytes) -> dict[str, Any]:
+def toml_of(text: str) -> dict[str, Any]:
     """Parse untrusted TOML; refuse keys for which the parser would need a very long time.
 
     Raises ValueError if it is not TOML, or a key has more than 30 parts; RecursionError if it is nested too deeply.
     """
-    text = content.decode()
-    if _LONG_KEY.search(text):
-        raise ValueError("a key has more than 30 parts")
-    return tomllib.loads(text)
+    try:
+        if _LONG_KEY.search(text):
+            raise ValueError("a key has more than 30 parts")
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not valid TOML: {error}") from None
+
+
+def json_of(text: str) -> Any:
+    """Parse untrusted JSON; raises ValueError, or RecursionError if it is nested too deeply."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
 
 
 def find_run(name: str) -> Path:
@@ -230,50 +223,49 @@ def json_line(record: Any) -> str:
     return json_safe(json.dumps(record, ensure_ascii=False)) + "\n"
 
 
-def read_plain(path: Path, most: int = LARGEST_FILE) -> bytes:
-    """Read a plain file of a run folder, of at most `most` bytes.
-
-    Raises FileNotFoundError if it does not exist; LogbookError if it cannot be read, is larger, or is a link, a pipe or
-    a device.
-    """
-    with _reading(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise LogbookError(f"cannot read {path}: it has {size:,} bytes; the most is {most:,}")
-        return file.read()
-
-
-def read_named(path: Path) -> str:
-    """Read a text file that the user named, following links.
-
-    Raises UsageError if it cannot be read, is a pipe or a device, is larger than `LARGEST_FILE`, or is not UTF-8 text.
-    """
-    try:
-        return read_plain(Path(os.path.realpath(path))).decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"cannot read {path}: it is not a UTF-8 text file") from None
-    except FileNotFoundError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, LogbookError) as error:
-        raise UsageError(str(error)) from None
-
-
-def read_json(path: Path, kind: str, remedy: str) -> Any:
-    """Read a JSON file of a run folder.
+def read(
+    path: Path,
+    form: Callable[[Any], T],
+    remedy: str = "restore it from a copy",
+    *,
+    named: type[PolicygenError] | None = None,
+    kind: str = "",
+    most: int = LARGEST_FILE,
+) -> T:
+    """Read a file from outside: each damage is one sentence with the path and what to do.
 
     Args:
-        kind: KIND of the file's mark `"format": "policygen-KIND/NUMBER"`.
-        remedy: what the user can do if the file is damaged.
+        form: what the content becomes: `bytes`, or a function of the text such as `str`, `json_of` and `toml_of`, which
+            raises ValueError for a damaged one. A byte order mark of UTF-8 is no part of the text.
+        named: the error for a file that the user named, or that one of the user's files names: links are followed.
+            None for a file of a run folder, which may be untrusted.
+        kind: KIND of the content's mark `"format": "policygen-KIND/NUMBER"`, which is checked; empty without one.
+        most: most bytes.
 
-    Raises FileNotFoundError if it does not exist; LogbookError if it cannot be read, is not JSON, or was written by
-    another version.
+    Raises:
+        FileNotFoundError: it does not exist, and the user did not name it.
+        LogbookError, or `named`: it is missing, damaged or too large, was written by another version, or is a link (of
+            a run folder), a pipe or a device.
     """
     try:
-        value = json.loads(read_plain(path))
+        with _reading(Path(os.path.realpath(path)) if named else path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise LogbookError(f"cannot read {path}: it has {size:,} bytes, and the most is {most:,}; shorten it")
+            content = file.read()
+        value = form(content if form is bytes else content.decode("utf-8-sig"))
+        if kind:
+            check_mark(value, path, kind, remedy)
+        return value
+    except FileNotFoundError:
+        if named is None:
+            raise
+        raise named(f"cannot read {path}: there is no such file") from None
+    except LogbookError as error:
+        raise error if named is None else named(str(error)) from None
     except (ValueError, RecursionError) as error:
-        raise damaged(path, _fault(error), remedy) from None
-    check_mark(value, path, kind, remedy)
-    return value
+        fault = "is not a UTF-8 text file" if isinstance(error, UnicodeDecodeError) else _fault(error)
+        raise damaged(path, f"it {fault}", remedy) if named is None else named(f"{path} {fault}") from None
 
 
 def damaged(path: Path, fault: object, remedy: str) -> LogbookError:
@@ -316,6 +308,7 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
     from pydantic_core import from_json  # start-up time
 
     def parsed(line: bytes) -> Any:
+        line = line.removeprefix(codecs.BOM_UTF8)
         try:
             return from_json(line)
         except ValueError:  # cut UTF-8 or a lone surrogate, which Python's parser accepts; or an empty line
@@ -358,7 +351,7 @@ def _last_line_complete(file: IO[bytes]) -> bool:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[IO[bytes]]:
-    """Open a plain file for reading; raises as `read_plain` does."""
+    """Open a plain file for reading; raises FileNotFoundError, or LogbookError if it cannot be read or is not plain."""
     try:
         with os.fdopen(_opened(path, os.O_RDONLY), "rb", _BUFFER) as file:
             yield file
@@ -388,7 +381,7 @@ def _opened(path: Path, flags: int) -> int:
 
 
 def _fault(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return "is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 # What the user can do about each system error.

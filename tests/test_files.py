@@ -2,16 +2,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import reading
+from support import reading, the_run
 
 from policygen import files
 from policygen.errors import LogbookError, UsageError
-from policygen.files import append_line, check_name, read_lines, read_plain, remove_parts, write_atomically, write_named
+from policygen.files import (
+    append_line,
+    check_name,
+    json_of,
+    read,
+    read_lines,
+    remove_parts,
+    toml_of,
+    write_atomically,
+    write_named,
+)
 
 WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
 
@@ -61,7 +72,7 @@ def test_nothing_is_written_or_read_through_a_link_a_pipe_or_a_device(tmp_path):
     (tmp_path / "dangling").symlink_to(tmp_path / "new")
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "link", tmp_path / "dangling", tmp_path / "pipe", Path("/dev/full"), Path("/dev/zero")):
-        for use in (lambda p: append_line(p, {"n": 2}), lambda p: list(read_lines(p)), read_plain):
+        for use in (lambda p: append_line(p, {"n": 2}), lambda p: list(read_lines(p)), lambda p: read(p, bytes)):
             with pytest.raises(LogbookError, match="it is a link, a pipe or a device, not a plain file"):
                 use(path)
     write_atomically(tmp_path / "link", "mine")
@@ -168,3 +179,77 @@ def test_a_name_that_no_file_should_have_is_refused_in_one_printable_line(name):
         check_name(name)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "fault"),
+    [
+        (b"\xff\xfe", str, "is not a UTF-8 text file"),
+        (b"{", json_of, "is not JSON: "),
+        (b"[" * 100_000, json_of, "is nested too deeply"),
+        (b"a = ", toml_of, "is not valid TOML: "),
+        (b"a = " + b"[" * 50_000, toml_of, "is nested too deeply"),
+        (b'"a!".' * 50_000 + b"b = 1", toml_of, "a key has more than 30 parts"),
+        (b"a . 'b c'" * 40_000 + b"b = 1", toml_of, "is not valid TOML: "),
+        (b" " * 1_001, str, "it has 1,001 bytes, and the most is 1,000; shorten it"),
+    ],
+)
+def test_each_damage_is_one_sentence_with_the_path_and_what_to_do(tmp_path, content, form, fault):
+    path, most = tmp_path / "file", 1_000 if content.isspace() else 2**20
+    path.write_bytes(content)
+    with pytest.raises(LogbookError, match=re.escape(fault)) as damage:
+        read(path, form, "delete it", most=most)
+    assert str(path) in str(damage.value)
+    assert "\n" not in str(damage.value)
+    assert str(damage.value).endswith(("; delete it", "; shorten it"))
+    with pytest.raises(UsageError, match=re.escape(fault)) as refused:
+        read(path, form, named=UsageError, most=most)
+    assert str(path) in str(refused.value)
+
+
+def test_a_missing_file_is_told_to_who_named_it(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "none", str)
+    with pytest.raises(UsageError, match="there is no such file"):
+        read(tmp_path / "none", str, named=UsageError)
+
+
+def test_a_string_with_many_dots_is_no_long_key():
+    text = ".".join(map(str, range(60)))
+    assert toml_of(f'version = "{text}"\n[a.b."c d"]\nx = 1.5') == {"version": text, "a": {"b": {"c d": {"x": 1.5}}}}
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "value"),
+    [(str, "a", "a"), (json_of, "[1]", [1]), (toml_of, "a = 1", {"a": 1}), (bytes, "a", b"\xef\xbb\xbfa")],
+)
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path, form, text, value):
+    path = tmp_path / "marked"
+    path.write_text(text, encoding="utf-8-sig")
+    assert read(path, form) == value
+
+
+def test_a_byte_order_mark_is_no_part_of_a_log(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}\n', encoding="utf-8-sig")
+    assert [record["n"] for record in read_lines(path)] == [1, 2]
+
+
+def test_files_of_windows_editors_are_read_wherever_text_is(workplace, line):
+    """Policies as text and saved, a task file, settings, a template and a run's own files."""
+    shipped = files.PACKAGE.parent
+    Path("envs").mkdir()
+    Path("templates").mkdir()
+    for kind, name in (("envs", "cartpole.toml"), ("templates", "improve_table.j2")):
+        Path(kind, name).write_text((shipped / kind / name).read_text(), encoding="utf-8-sig")
+    Path("settings.toml").write_text("episodes = 4\nfinal_episodes = 4\n", encoding="utf-8-sig")
+    done = line("run", "cartpole", "--iterations", 1, "--config", "settings.toml", "--refine", "none", "--jobs", 1)
+    assert done.code == 0, done.err
+    folder = the_run(Path("results"))
+    for path in [*folder.glob("*.json*"), folder / "config.toml"]:
+        path.write_text(path.read_text(), encoding="utf-8-sig")
+    Path("lean.txt").write_text("left = 0\nright = angle + spin\n", encoding="utf-8-sig")
+    assert line("prompt", "cartpole").code == 0
+    for words in (("show", folder), ("show", folder / "best.json"), ("show", "lean.txt", "--task", "cartpole")):
+        said = line(*words)
+        assert said.code == 0, said.err

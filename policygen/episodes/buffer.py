@@ -16,7 +16,7 @@ import numpy.typing as npt
 from policygen.episodes.evidence import Episode
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError
-from policygen.files import check_mark, damaged, mark, read_plain, write_atomically
+from policygen.files import check_mark, damaged, mark, read, write_atomically
 
 _CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
@@ -220,7 +220,7 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         LogbookError: it cannot be read, or is too large.
         Exception: the archive is damaged (almost any exception of zipfile and numpy).
     """
-    content = read_plain(path, _LARGEST_FILE)
+    content = read(path, bytes, most=_LARGEST_FILE)
     _refuse_inflated(content)
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}

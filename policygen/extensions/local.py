@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from policygen.errors import ProviderError, UsageError
+from policygen.files import json_of, read
 from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, read_reply
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
@@ -210,10 +210,7 @@ def _adapted(model: Any, folder: Path, adapter: dict[str, Any]) -> Any:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+    value = read(path, json_of, named=UsageError)
     if not isinstance(value, dict):
         raise UsageError(f"{path} is not a JSON object")
     return value

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from policygen.errors import LogbookError, UsageError
-from policygen.files import read_plain, write_atomically
+from policygen.files import json_of, read, write_atomically
 from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs, costs_of
 from policygen.runs.facts import attempt_facts, record_of, run_facts
@@ -51,8 +51,8 @@ class Tracker(Listener):
             raise UsageError(f"{folder} is a link; remove it")
         folder.mkdir(exist_ok=True)
         written, self._known = 0, secrets.token_hex(8)
-        with suppress(FileNotFoundError, LogbookError, ValueError, KeyError, TypeError, RecursionError):
-            state = json.loads(read_plain(self._state, 2**16))
+        with suppress(FileNotFoundError, LogbookError, ValueError, KeyError, TypeError):
+            state = read(self._state, json_of, most=2**16)
             if str(state["known"]).isalnum():
                 written, self._known = int(state["attempts"]), state["known"]
         self._costs = costs_of(run.search.attempts[:written])

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from policygen.errors import LogbookError, ProviderError, UsageError
-from policygen.files import check_name, read_plain, write_atomically
+from policygen.files import check_name, read, write_atomically
 from policygen.llm.base import Diagnosis, LLMOptions, read_reply
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
@@ -67,7 +67,7 @@ class Manual:
             if not question.exists():
                 write_atomically(question, content)  # watchers see whole prompts only
                 break
-            if read_plain(question) == content:
+            if read(question, bytes) == content:
                 break
         return _when_complete(folder / f"reply-{self._number:03d}.md", question)
 
@@ -78,7 +78,7 @@ def _when_complete(answer: Path, question: Path) -> str:
     while True:
         now = (answer.stat().st_size, answer.stat().st_mtime_ns) if answer.exists() else None
         if now is not None and now == before:
-            text = read_plain(answer).decode("utf-8-sig")
+            text = read(answer, str)
             if text.strip():
                 return text
         elif now is None and not announced:

@@ -386,20 +386,14 @@ class Policy(ABC):
         Raises:
             PolicyError: there is no such file, or it is not a policy.
         """
-        if os.path.isdir(path):  # start-up time: acting does not need pathlib
+        if os.path.isdir(path):
             path = os.path.join(path, BEST)
+        from pathlib import Path  # start-up time: acting needs no files
+
+        from policygen.files import json_of, read
+
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(_LARGEST + 1)
-            if len(text) > _LARGEST:
-                raise PolicyError(f"{path} is not a saved policy (it has more than {_LARGEST:,} characters)")
-            record = json.loads(text)
-        except OSError as error:
-            raise PolicyError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, RecursionError):
-            raise PolicyError(f"{path} is not a saved policy (it is not JSON)") from None
-        try:
-            return from_record(record)
+            return from_record(read(Path(path), json_of, named=PolicyError, most=_LARGEST))
         except PolicyError as error:
             raise PolicyError(f"{path}: {error}") from None
 

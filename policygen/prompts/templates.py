@@ -16,7 +16,7 @@ from jinja2 import meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from policygen.errors import TemplateError
-from policygen.files import find_resource, list_resources, resource_folders
+from policygen.files import find_resource, list_resources, read, resource_folders
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.sections import PLACES, place_source
 
@@ -65,13 +65,9 @@ def source_of(path: Path) -> str:
 
     Raises TemplateError if it cannot be read, is too long, or is a link into another folder.
     """
-    try:
-        if not path.resolve().is_relative_to(path.parent.resolve()):
-            raise TemplateError(f"the template {path} is a link into another folder; put a copy in its place")
-        with open(path, encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise TemplateError(f"cannot read the template {path}: {error}") from None
+    if not path.resolve().is_relative_to(path.parent.resolve()):
+        raise TemplateError(f"the template {path} is a link into another folder; put a copy in its place")
+    text = read(path, str, named=TemplateError)
     if len(text) > MOST_CHARACTERS:
         raise TemplateError(f"the template {path} has more than {MOST_CHARACTERS:,} characters; make it shorter")
     return text

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from policygen.errors import LogbookError
-from policygen.files import read_plain
+from policygen.files import read
 from policygen.llm.messages import Exchange
 from policygen.llm.transcript import Transcript
 from policygen.outgoing import shown
@@ -52,10 +52,10 @@ class Comments:
 
     def _lines(self) -> Iterator[str]:
         try:
-            text = "" if self._unreadable else read_plain(self._path, _LARGEST).decode("utf-8-sig")
+            text = "" if self._unreadable else read(self._path, str, most=_LARGEST)
         except FileNotFoundError:
             return
-        except (LogbookError, UnicodeDecodeError) as error:
+        except LogbookError as error:
             self._unreadable = True
             self._tell(f"no prompt has comments from now on: {error}")
             return

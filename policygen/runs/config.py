@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from policygen.errors import UsageError, explain
-from policygen.files import read_toml
+from policygen.files import LARGEST_SETTINGS, read, toml_of
 from policygen.llm import reads_prompts
 from policygen.outgoing import redacted
 from policygen.runs.methods import METHODS, Method
@@ -294,7 +294,7 @@ def effective_config(
         take(dict(task.run), f"{where}task {task.name}, [run]", f"the [run] table of {name}")
     take(suite or {}, "the suite", "the [run] table of the suite")
     if file is not None:
-        take(read_toml(file), file.name, str(file))
+        take(read(file, toml_of, named=UsageError, most=LARGEST_SETTINGS), file.name, str(file))
     take(dict(map(read_assignment, assignments)), "--set")
     take({key: value for key, value in (options or {}).items() if value is not None}, "the options")
     config = RunConfig(**merged)
@@ -323,7 +323,8 @@ def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapp
 
     Raises UsageError if the file cannot be read.
     """
-    stated = {**(read_toml(file) if file is not None else {}), **dict(map(read_assignment, assignments)), **options}
+    found = read(file, toml_of, named=UsageError, most=LARGEST_SETTINGS) if file is not None else {}
+    stated = {**found, **dict(map(read_assignment, assignments)), **options}
     try:
         return RunConfig(**{"task": "", "step_timeout": stated.get("step_timeout", STEP_TIMEOUT)}).step_timeout
     except ValidationError:

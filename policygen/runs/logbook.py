@@ -27,11 +27,11 @@ from policygen.files import (
     damaged,
     is_complete,
     json_line,
+    json_of,
     make_folder,
     mark,
-    read_json,
+    read,
     read_lines,
-    read_plain,
     remove_parts,
     toml_of,
     write_atomically,
@@ -199,13 +199,9 @@ class Logbook:
     def _settings(self) -> dict[str, Any]:
         path = self.folder / "config.toml"
         try:
-            settings = toml_of(read_plain(path, _LARGEST_SETTINGS))
+            return read(path, toml_of, _RESTORE, kind="run", most=_LARGEST_SETTINGS)
         except FileNotFoundError:
             raise PathError(f"{self.folder} is not a run folder (it has no config.toml)") from None
-        except (ValueError, RecursionError) as error:
-            raise damaged(path, error, _RESTORE) from None
-        check_mark(settings, path, "run", _RESTORE)
-        return settings
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the packages that made the run, by name; empty if none are recorded."""
@@ -237,11 +233,11 @@ class Logbook:
         summary = self._optional("summary.json", "summary", SUMMARY.validate_python, remedy)
         return summary if summary is not None and summary.finished else None
 
-    def _optional(self, name: str, kind: str, read: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
+    def _optional(self, name: str, kind: str, make: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
         """Return the content of one of the JSON files; None if it is missing."""
         path = self.folder / name
         try:
-            return read(read_json(path, kind, remedy))
+            return make(read(path, json_of, remedy, kind=kind))
         except FileNotFoundError:
             return None
         except ValidationError as error:
@@ -250,9 +246,9 @@ class Logbook:
             names_the_file = isinstance(error, LogbookError) and str(path) in str(error)
             raise error if names_the_file else damaged(path, error, remedy) from None
 
-    def _required(self, name: str, kind: str, read: Callable[[Any], T]) -> T:
+    def _required(self, name: str, kind: str, make: Callable[[Any], T]) -> T:
         """Return the content of a JSON file that the run must have; see `_optional`."""
-        found = self._optional(name, kind, read)
+        found = self._optional(name, kind, make)
         if found is None:
             raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")
         return found

@@ -9,8 +9,8 @@ from typing import Any
 
 from policygen import __version__
 from policygen.episodes.agents import is_agent, load_agent
-from policygen.errors import PolicyError, UsageError, reason_of
-from policygen.files import find_run
+from policygen.errors import PolicyError, UsageError
+from policygen.files import find_run, read
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt, best_of
@@ -114,10 +114,7 @@ def policy_text(path: Path) -> str:
         raise PolicyError(f"cannot read {path}: there is no such file or folder")
     if path.is_dir() or path.suffix == ".json":
         return best_policy(path).to_text(whole=True)
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"cannot read {path}: {reason_of(error)}") from None
+    return read(path, str, named=PolicyError)
 
 
 def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:

@@ -17,7 +17,7 @@ from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.groups import Member
 from policygen.extensions.plots.style import Numbers
-from policygen.files import read_named
+from policygen.files import read
 from policygen.runs.facts import NOTES, run_facts
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _monitor(file: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    first, _, rest = read_named(file).partition("\n")
+    first, _, rest = read(file, str, named=UsageError).partition("\n")
     try:
         start = float(json.loads(first.removeprefix("#"))["t_start"])
         header, *lines = csv.reader(rest.splitlines())

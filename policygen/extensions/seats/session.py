@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from policygen.errors import TemplateError, UsageError
-from policygen.files import make_folder, mark, read_json, write_atomically
+from policygen.files import json_of, make_folder, mark, read, write_atomically
 from policygen.llm import Provider, connect, read_spec
 from policygen.llm.base import KeyedProvider
 from policygen.llm.cache import Cache
@@ -115,7 +115,7 @@ class Session:
             if {path.name for path in self.folder.iterdir()} - {".lock"}:
                 raise UsageError(f"{self.folder} holds other files; choose another --out")
             return
-        saved = read_json(self._file, self._kind, "restore it from a copy, or choose another --out")
+        saved = read(self._file, json_of, "restore it from a copy, or choose another --out", kind=self._kind)
         for name, value in self._identity.items():
             if (was := saved.get(name)) != value:
                 raise UsageError(

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from policygen.errors import PathError, UsageError, explain
 from policygen.extensions.sweeps.suites import find_suite, load_suite
-from policygen.files import check_mark, check_name, damaged, mark, read_plain, toml_of, write_atomically
+from policygen.files import check_name, damaged, mark, read, toml_of, write_atomically
 from policygen.outgoing import redacted
 
 MANIFEST = "sweep.toml"
@@ -157,12 +157,9 @@ def read_plan(folder: Path) -> SweepPlan:
     """Read the manifest of a sweep; raise PathError if it is missing, LogbookError if it is damaged."""
     path = folder / MANIFEST
     try:
-        record = toml_of(read_plain(path, _MOST_BYTES))
+        record = read(path, toml_of, _REMEDY, kind="sweep", most=_MOST_BYTES)
     except FileNotFoundError:
         raise PathError(f"{folder} is not a sweep folder (it has no {MANIFEST})") from None
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, error, _REMEDY) from None
-    check_mark(record, path, "sweep", _REMEDY)
     try:
         return SweepPlan.model_validate({key: value for key, value in record.items() if key != "format"})
     except ValidationError as error:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import Cell
-from policygen.files import write_atomically
+from policygen.files import read, write_atomically
 from policygen.llm.cache import Cache
 from policygen.runs.config import CHANGEABLE, RunConfig, effective_config, read_assignment
 from policygen.runs.listeners import Listener
@@ -87,8 +87,8 @@ class Order:
 
     def fault(self) -> str:
         """Return why the run could not be carried out; empty if nothing is known against it."""
-        with suppress(OSError):
-            return self._fault_file.read_text(encoding="utf-8").strip()
+        with suppress(FileNotFoundError, LogbookError):
+            return read(self._fault_file, str).strip()
         return ""
 
     def fail(self, sentence: str) -> None:
