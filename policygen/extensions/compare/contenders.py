@@ -10,7 +10,7 @@ from pathlib import Path
 from policygen.errors import PathError, UsageError
 from policygen.extensions.compare.results import Result, read_training, result_of
 from policygen.extensions.plots import groups
-from policygen.extensions.sweeps.plan import cell_folders, is_sweep, read_plan
+from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep, read_plan
 from policygen.extensions.sweeps.suites import PublishedColumn, load_suite
 from policygen.files import check_name
 from policygen.runs.config import RunConfig
@@ -51,8 +51,11 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     folders: list[Path] = []
     trainings: list[Result] = []
     suites = [suite] if suite else []
+    kept = intact([Path(check_name(source)) for source in sources])
     for source in sources:
-        path = Path(check_name(source))
+        path = Path(source)
+        if path not in kept:
+            continue
         if not path.exists() and (named := _TRAINING.fullmatch(source)):
             trainings.append(read_training(Path(named["path"]), named["task"].strip(), named["label"].strip()))
         elif is_sweep(path):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from policygen.errors import PathError
 from policygen.extensions.plots.statistics import Interval, interval_over_seeds
-from policygen.extensions.sweeps.plan import cell_folders, is_sweep
+from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep
 from policygen.llm import read_spec, reads_prompts
 from policygen.runs.comments import FILE, used_comments
 from policygen.runs.config import RunConfig
@@ -132,7 +132,7 @@ def unique_runs(folders: Sequence[Path]) -> list[Path]:
         LogbookError: the manifest of a sweep is damaged.
     """
     runs: list[Path] = []
-    for folder in folders:
+    for folder in intact(folders):
         own = cell_folders(folder) if is_sweep(folder) else [folder]
         if not own:
             raise PathError(f"there is no run in {folder} yet, so there is nothing to plot")

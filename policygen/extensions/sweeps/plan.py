@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError
 
-from policygen.errors import PathError, UsageError, explain
+from policygen.errors import LogbookError, PathError, UsageError, explain
 from policygen.extensions.sweeps.suites import find_suite, load_suite
 from policygen.files import check_name, damaged, mark, read, toml_of, write_atomically
 from policygen.outgoing import redacted
@@ -190,3 +191,16 @@ def cell_folders(folder: Path) -> list[Path]:
     """Return the folders of the runs that have started, in the order of the manifest; see `read_plan`."""
     folders = (folder / cell.key for cell in read_plan(folder).cells)
     return [run for run in folders if (run / "config.toml").is_file()]
+
+
+def intact(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders without sweeps whose manifest is damaged, of which it warns; a single one is returned."""
+    found = []
+    for folder in folders:
+        try:
+            if len(folders) > 1 and is_sweep(folder):
+                read_plan(folder)
+            found.append(folder)
+        except LogbookError as error:
+            warnings.warn(f"{folder} is left out: {error}", stacklevel=3)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support import Line
 
 from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps.plan import (
@@ -109,3 +110,19 @@ def test_a_grid_is_every_combination_of_its_values() -> None:
 def test_another_grid_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--grid [^\n]*$"):
         make_plan(["nim"], grid=[text])
+
+
+def test_a_damaged_manifest_stops_no_command_on_several_folders(line: Line) -> None:
+    run = ("run", "frozenlake", "--iterations", 1, "--set", "final_episodes=5", "--refine", "none")
+    assert line(*run).code == 0
+    damaged = Path("results/damaged")
+    damaged.mkdir()
+    (damaged / "sweep.toml").write_text('"a!".' * 48_000 + "b = 1\n")
+    folders = sorted(Path("results").iterdir())
+    for words in (("compare", *folders), ("plot", *folders)):
+        said = line(*words)
+        assert said.code == 0, said.err
+        assert f"Warning: {damaged} is left out: {damaged / 'sweep.toml'} is damaged: it is not valid TOML" in said.err
+    alone = line("compare", damaged)
+    assert alone.code != 0
+    assert "a key has more than 30 parts; restore it from a copy, or delete it" in alone.err
