@@ -88,7 +88,7 @@ MISTAKES = [
     ("run cartpole --iterations many", "'many' is not a valid integer"),
     ("run cartpole --max-usd nan", "max_usd"),
     ("run cartpole --policy tree", "'tree' is not one of 'table', 'equations', 'linear'"),
-    ("run cartpole --config nope.toml", "cannot read nope.toml: No such file"),
+    ("run cartpole --config nope.toml", "cannot read nope.toml: there is no such file"),
     ("run cartpole --config bad.toml", "bad.toml is not valid TOML"),
     ("run cartpole --config unknown.toml", "unknown.toml: there is no setting `iteration`; did you mean `iterations`?"),
     ("run cartpole --set seed", "--set seed: write --set NAME=VALUE"),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.score import standard_error
 from policygen.episodes.signals import Column, usual_ranges
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import Reader
@@ -224,9 +225,8 @@ def _difference(mine: Column, theirs: Column, *, paired: bool) -> tuple[Column, 
     """Return the mean difference of each column, and its standard error."""
     if paired:
         differences = mine - theirs
-        return differences.mean(axis=0), differences.std(axis=0, ddof=1) / math.sqrt(len(differences))
-    error = np.sqrt(mine.var(axis=0, ddof=1) / len(mine) + theirs.var(axis=0, ddof=1) / len(theirs))
-    return mine.mean(axis=0) - theirs.mean(axis=0), error
+        return differences.mean(axis=0), standard_error(differences)
+    return mine.mean(axis=0) - theirs.mean(axis=0), standard_error(mine, theirs)
 
 
 # --- what a policy earns ----------------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -110,17 +111,30 @@ def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], e
     return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds)
 
 
-def half_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """Return half the width of Student's 95% interval of the mean of n values; 0 for a single one."""
-    n = len(values)
-    return t_quantile(0.975, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
+def standard_error(*samples: Sequence[float] | npt.NDArray[np.float64]) -> Any:
+    """Return the standard error of the sum or difference of the means of independent samples over their first axis."""
+    return np.sqrt(sum(np.var(values, axis=0, ddof=1) / len(values) for values in samples))
 
 
-def t_quantile(probability: float, degrees: int) -> float:
-    """Return the quantile of Student's t distribution at a probability and a number of degrees of freedom."""
+def half_interval(values: Sequence[float] | npt.NDArray[np.float64], probability: float = 0.975) -> float:
+    """Return half the width of Student's interval of the mean of n values, 95% by default; 0 for a single one.
+
+    Args:
+        probability: that the mean is below the upper end.
+    """
     from scipy.special import stdtrit  # start-up time
 
-    return float(stdtrit(degrees, probability))
+    n = len(values)
+    return float(stdtrit(n - 1, probability) * standard_error(values)) if n > 1 else 0.0
+
+
+def p_of_higher_mean(values: Sequence[float], others: Sequence[float]) -> float:
+    """Return the p-value of Welch's one-sided t-test: that the mean is not above that of independent others."""
+    from scipy.stats import ttest_ind  # start-up time
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all returns are equal: the p-value is 0
+        return float(ttest_ind(values, others, equal_var=False, alternative="greater").pvalue)
 
 
 def first_episodes(score: Score, count: int) -> Score:
@@ -166,7 +180,7 @@ def difference(challenger: Score, incumbent: Score) -> Difference:
     ones, others = (score.mean if score.exact else np.array(score.returns) for score in (challenger, incumbent))
     differences = np.subtract(ones, others)
     gain, count, half = float(differences.mean()), len(differences), half_interval(differences) if sampled else 0.0
-    spread = float(differences.std(ddof=1)) if count > 1 else 0.0
-    if spread == 0.0:
+    error = float(standard_error(differences)) if count > 1 else 0.0
+    if error == 0.0:
         return Difference(gain, half, 0.0 if gain > 0 else 1.0)
-    return Difference(gain, half, float(stdtr(count - 1, -gain / (spread / math.sqrt(count)))))
+    return Difference(gain, half, float(stdtr(count - 1, -gain / error)))

@@ -392,8 +392,9 @@ class Policy(ABC):
 
         from policygen.files import json_of, read
 
+        record = read(Path(path), json_of, named=PolicyError, most=_LARGEST)
         try:
-            return from_record(read(Path(path), json_of, named=PolicyError, most=_LARGEST))
+            return from_record(record)
         except PolicyError as error:
             raise PolicyError(f"{path}: {error}") from None
 

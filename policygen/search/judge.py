@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 
-from policygen.episodes.score import Score, first_episodes, t_quantile
+from policygen.episodes.score import Score, first_episodes, half_interval, p_of_higher_mean
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.tuning import FAULTLESS, LAST_SIGNIFICANCE
@@ -41,8 +40,7 @@ def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bo
         return score.mean >= target - max(ROUNDING, slack * abs(target))
     if score.episodes < (2 if score.std > 0 else FAULTLESS):
         return False
-    half = t_quantile(CONFIDENCE, score.episodes - 1) * score.std / math.sqrt(score.episodes)
-    return score.mean - half >= target - ROUNDING
+    return score.mean - half_interval(score.returns, CONFIDENCE) >= target - ROUNDING
 
 
 def is_overestimated(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
@@ -59,12 +57,7 @@ def is_overestimated(best: Score | None, unbiased: Score | None, target: float |
         return False
     if target is not None and first.mean >= target > unbiased.mean:
         return True
-    from scipy.stats import ttest_ind  # start-up time
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # all returns are equal: the p-value is 0
-        worse = ttest_ind(first.returns, unbiased.returns, equal_var=False, alternative="greater")
-    return bool(worse.pvalue <= LAST_SIGNIFICANCE)
+    return p_of_higher_mean(first.returns, unbiased.returns) <= LAST_SIGNIFICANCE
 
 
 def reason_to_stop(unbiased: Score | None, task: Task, config: RunConfig) -> str:

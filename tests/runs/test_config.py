@@ -111,7 +111,7 @@ def test_a_config_file_that_is_not_toml_is_refused(tmp_path, content):
     (tmp_path / "mine.toml").write_bytes(content)
     with pytest.raises(UsageError, match=r"mine\.toml is not (valid TOML|a UTF-8 text file)"):
         effective_config(LAKE, "frozenlake", file=tmp_path / "mine.toml")
-    with pytest.raises(UsageError, match=r"cannot read .*none\.toml: No such file"):
+    with pytest.raises(UsageError, match=r"cannot read .*none\.toml: there is no such file"):
         effective_config(LAKE, "frozenlake", file=tmp_path / "none.toml")
 
 

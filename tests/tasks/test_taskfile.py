@@ -149,5 +149,5 @@ def test_a_malformed_task_file_is_refused_in_one_sentence(tmp_path, text, old, n
 def test_a_task_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(TaskError, match=r"mine\.toml is not a UTF-8 text file"):
         task_from_file(written(tmp_path, b"name = '\xff'"))
-    with pytest.raises(TaskError, match=r"cannot read .*absent\.toml: No such file"):
+    with pytest.raises(TaskError, match=r"cannot read .*absent\.toml: there is no such file"):
         task_from_file(tmp_path / "absent.toml")

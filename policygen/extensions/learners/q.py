@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import exact_score
+from policygen.episodes.score import standard_error
 from policygen.episodes.trajectory import Indices, Rows
 from policygen.extensions.learners.learner import Cells, Learner, Step, Vector
 from policygen.policies.policy import Policy
@@ -158,8 +159,7 @@ def learn_tables(
 
 def is_better(returns: Vector, others: Vector) -> bool:
     """Whether the mean return is better by more than the standard error of the difference."""
-    error = np.sqrt(returns.var(ddof=1) / len(returns) + others.var(ddof=1) / len(others))
-    return bool(returns.mean() - others.mean() > error)
+    return bool(returns.mean() - others.mean() > standard_error(returns, others))
 
 
 def q_learning(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:

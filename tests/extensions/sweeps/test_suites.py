@@ -97,4 +97,4 @@ def test_a_mistake_is_one_sentence(old: str, new: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         suite_from_file(written(GOOD.replace(old, new)))
     assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("suite mine.toml")
+    assert str(caught.value).startswith(("suite mine.toml", "suite envs/suites/mine.toml is not"))
