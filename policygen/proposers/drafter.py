@@ -110,13 +110,14 @@ def read_draft(text: str, task: Task, warm: WarmUp) -> tuple[Task | None, list[P
     blocks = list(_FENCED.finditer(text))
     body, first = (blocks[-1][1], text[: blocks[-1].start(1)].count("\n")) if blocks else (text, 0)
     try:
-        stated = _Reply.model_validate(toml_of(body.encode()))
+        stated = _Reply.model_validate(toml_of(body))
     except ValidationError as error:
         return None, [Problem(None, explain(error, _Reply.model_fields), "write the keys as shown")]
     except (ValueError, RecursionError) as error:
         place = _PLACE.search(str(error))
         line = int(place[1]) + first if place else None
-        return None, [Problem(line, f"this is not TOML: {error}", "write TOML inside one fenced block")]
+        fault = "is nested too deeply" if isinstance(error, RecursionError) else error
+        return None, [Problem(line, f"this {fault}", "write TOML inside one fenced block")]
     problems = [*_problems(stated, task, warm)]
     if problems:
         return None, problems

@@ -76,7 +76,7 @@ def test_the_request_has_the_documentation_and_a_repair_every_problem(pendulum: 
         ('[[observations]]\nname = "sin"\n', "", "`observations` has 2 entries; write 3"),
         ('"torque"', '"class"', "`class` is not a name"),
         ("hints", "tips", "unknown key `tips`"),
-        ('"A rod on a motor."', "A rod", "this is not TOML"),
+        ('"A rod on a motor."', "A rod", "this is not valid TOML"),
         ('name = "rate"', 'name = "rate"\nset_point = true', "rate is said to be a set-point; it changes within"),
         ('name = "torque"', 'name = "torque"\nlabels = ["a"]', "torque has 1 labels; it has 0 choices"),
         ('about = "A rod on a motor."\n', 'gym_id = "os:system"\nabout = "x"\n', "unknown key `gym_id`"),
