@@ -69,7 +69,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
             raise UsageError(f"{source} is not a run or a sweep; name a monitor.csv as LABEL:TASK=PATH")
     members = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     finished = [member for member in members if member.finished]
-    named_members = zip(finished, _contenders_of(finished, by), strict=True)
+    named_members = zip(finished, groups.names_of(finished, by), strict=True)
     results = [result_of(member, name) for member, name in named_members if member.final is not None]
     left_out = {"unfinished runs are left out": len(members) - len(finished)}
     left_out["runs found no policy and have no score"] = len(finished) - len(results)
@@ -92,39 +92,6 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     return Compared(tuple(results), tuple(named_columns), tuple(notes))
 
 
-def _differing(members: Sequence[groups.Member]) -> list[str]:
-    """Return the settings that may change a score and in which runs of one task differ, and `templates` if texts do."""
-
-    def differ(values: Sequence[str]) -> bool:
-        found: dict[str, str] = {}
-        return any(found.setdefault(one.task.name, v) != v for one, v in zip(members, values, strict=True))
-
-    names = [name for name in RunConfig.model_fields if name not in groups.WITHOUT_EFFECT | {"task", "seed"}]
-    names = [name for name in names if differ([str(getattr(member.config, name)) for member in members])]
-    # Templates may have been edited between runs.
-    edited = "template" not in names and all(one.templates for one in members)
-    return names + ["templates"] * (edited and differ([member.templates for member in members]))
-
-
-def _contenders_of(members: Sequence[groups.Member], by: str | None) -> list[str]:
-    """Return the name of the contender that each run belongs to; see `read_scores`."""
-    if by is not None:
-        return ["all runs" if by == "task" else _in_words(member, by) for member in members]
-    differing = _differing(members)
-    # The model is left out if all runs share it and differ in another setting.
-    names = differing if differing and "llm" not in differing else ["llm", *(one for one in differing if one != "llm")]
-    return [", ".join(_in_words(member, name) for name in names) for member in members]
-
-
-def _in_words(member: groups.Member, name: str) -> str:
-    value = member.templates if name == "templates" else getattr(member.config, name)
-    if name in ("llm", "policy"):
-        return groups.proposals_label(value) if name == "llm" else groups.policy_words(value)
-    if value is None or value is False:
-        return f"default {name}" if value is None else f"without {name}"
-    return name if value is True else f"{name} {value}"
-
-
 def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
     """Return notes on settings that all runs share and that are not defaults, and on settings that are averaged."""
     common = []
@@ -133,6 +100,6 @@ def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
         own = name not in {"task", "seed", "policy"} | groups.WITHOUT_EFFECT
         if own and len(values) == 1 and values != {str(info.default)}:
             common.append(f"{name} {values.pop()}")
-    pooled = [name for name in _differing(members) if name != by] if by is not None else []
+    pooled = [name for name in groups.differing(members) if name != by] if by is not None else []
     notes = [f"all runs: {', '.join(common)}"] if common else []
     return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])

@@ -15,7 +15,7 @@ import numpy as np
 
 from policygen.episodes.score import number
 from policygen.errors import UsageError
-from policygen.extensions.plots.groups import Group, Member, grouped, read_member, unique_runs
+from policygen.extensions.plots.groups import Group, Member, grouped, names_of, read_member, unique_runs
 from policygen.extensions.plots.statistics import Band, average
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
 from policygen.files import write_atomically
@@ -150,8 +150,8 @@ def _draw_run(axes: Axes, run: Member, x: str) -> None:
         axes.errorbar([end], [run.final.mean], yerr=arms(run.final.mean, run.final.ci95), zorder=4, **diamond)
     axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
     state = "" if run.finished else ", unfinished"
-    (group,) = grouped([run])
-    title = f"{run.task.name}: {group.label}, seed {run.config.seed}{state}"
+    (name,) = names_of([run])
+    title = f"{run.task.name}: {name}, seed {run.config.seed}{state}"
     _label(axes, title, x, float(at[-1]), "mean return per episode")
 
 

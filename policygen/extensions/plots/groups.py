@@ -27,16 +27,7 @@ from policygen.runs.facts import RunRecord, curve_table, read_record
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore
 from policygen.tasks.records import task_to_record
-from policygen.tasks.task import KIND_WORDS
 
-# Settings that the name of a group states if they are not the default.
-_ALWAYS_NAMED = {
-    *("template", "refine", "shape", "memory", "ablate", "grid"),
-    *("conversation", "start", "episodes_shown"),
-}
-# Settings that are not listed among the settings in the name: task, provider and kind of policy are stated elsewhere,
-# and runs with other seeds belong to the same group.
-_NAMED_ANYWAY = {"task", "llm", "policy", "seed"}
 # Settings in which runs of a group may differ: limits of spending, prices, and others that do not affect the search.
 # Limits of episodes and steps do, because tuning gets shares of them.
 WITHOUT_EFFECT = {
@@ -47,9 +38,9 @@ WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class Member(RunRecord):
-    """A run, with a digest of its prompt templates and of the user's comments (empty if its provider reads none)."""
+    """A run, with a digest of what its settings do not say: prompt templates, the user's comments, and the task."""
 
-    templates: str
+    version: str
 
     @cached_property
     def curve(self) -> NDArray[np.void]:
@@ -85,7 +76,7 @@ class Group:
     """Runs that may be averaged, and unfinished runs of the same kind, in the order given."""
 
     task: str
-    label: str  # its name without the task: provider, kind of policy, and settings such as `refine cma:4000`
+    label: str  # see `names_of`
     averaged: tuple[Member, ...]
     unfinished: tuple[Member, ...]
 
@@ -107,21 +98,12 @@ def read_member(folder: Path) -> Member:
     Raises:
         LogbookError: it is not a run folder, or is damaged.
     """
-    run = read_record(folder)
-    return Member(run.folder, run.task, run.config, run.attempts, run.summary, _templates(Logbook(folder), run.config))
-
-
-def _templates(logbook: Logbook, config: RunConfig) -> str:
-    """Return a digest of the texts in the run's prompts, as `Member.templates`."""
-    if not reads_prompts(config.llm):
-        return ""
-    used = used_comments(logbook.transcript) if (logbook.folder / FILE).exists() else {}
-    return _digest([logbook.templates(), used])
-
-
-def policy_words(kind: str) -> str:
-    """Return the name of a kind of policy in labels: `table policy` or `equations`."""
-    return "table policy" if kind == "table" else "equations"
+    run, logbook, texts = read_record(folder), Logbook(folder), list[Any]()
+    if reads_prompts(run.config.llm):
+        used = used_comments(logbook.transcript) if (folder / FILE).exists() else {}
+        texts = [logbook.templates(), used]
+    version = _digest([*texts, task_to_record(run.task)])
+    return Member(run.folder, run.task, run.config, run.attempts, run.summary, version)
 
 
 def unique_runs(folders: Sequence[Path]) -> list[Path]:
@@ -141,49 +123,73 @@ def unique_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def grouped(runs: Sequence[Member]) -> tuple[Group, ...]:
-    """Group the runs, in order of first appearance; groups of the same name get the digest of their inputs."""
-    parts: dict[str, list[Member]] = {}
-    for run in runs:
-        parts.setdefault(_identity(run), []).append(run)
-    names = {key: (members[0].task.name, _label(members[0], runs)) for key, members in parts.items()}
-    known = list(names.values())
+    """Group the runs by task and name, in order of first appearance."""
+    parts: dict[tuple[str, str], list[Member]] = {}
+    for run, name in zip(runs, names_of(runs), strict=True):
+        parts.setdefault((run.task.name, name), []).append(run)
     return tuple(
         Group(
-            task,
-            label if known.count((task, label)) == 1 else f"{label}, version {_digest(key)}",
-            tuple(run for run in parts[key] if run.finished),
-            tuple(run for run in parts[key] if not run.finished),
+            *key,
+            tuple(run for run in own if run.finished),
+            tuple(run for run in own if not run.finished),
         )
-        for key, (task, label) in names.items()
+        for key, own in parts.items()
     )
 
 
-def _identity(run: Member) -> str:
-    """Return everything in which the runs of a group must agree, as JSON.
+def names_of(runs: Sequence[Member], by: str | None = None) -> list[str]:
+    """Return the name of the group that each run belongs to: the settings in which runs of one task differ.
 
-    A new input that a run records must be added here; settings are included already.
+    The model is left out if all runs share it and differ in another setting; so is a setting that a run does not use.
+    If templates, comments or the task have changed between runs with the same settings, a digest keeps these apart.
+
+    Args:
+        by: the setting that alone separates groups; `task` for none.
     """
-    settings = run.config.model_dump(exclude=WITHOUT_EFFECT | {"seed"})
-    return json.dumps([settings, run.templates, task_to_record(run.task)], sort_keys=True)
+    if by is not None:
+        return ["all runs" if by == "task" else _in_words(run, by) for run in runs]
+    found = differing(runs)
+    order = found if found and "llm" not in found else ["llm", *(name for name in found if name != "llm")]
+    said = [[name for name in order if _value(run, name) not in (None, False)] for run in runs]
+    names = [", ".join(_in_words(run, name) for name in own or order) for run, own in zip(runs, said, strict=True)]
+    versions: dict[tuple[str, str], set[str]] = {}
+    for run, name in zip(runs, names, strict=True):
+        versions.setdefault((run.task.name, name), set()).add(run.version)
+    several = {key for key, known in versions.items() if len(known) > 1}
+    return [
+        f"{name}, version {run.version}" if (run.task.name, name) in several else name
+        for run, name in zip(runs, names, strict=True)
+    ]
+
+
+def differing(runs: Sequence[Member]) -> list[str]:
+    """Return the settings that may change a score and in which runs of one task differ, with `perturb`."""
+
+    def differ(name: str) -> bool:
+        found: dict[str, Any] = {}
+        return any(found.setdefault(run.task.name, value) != value for run in runs for value in [_value(run, name)])
+
+    settings = [name for name in RunConfig.model_fields if name not in WITHOUT_EFFECT | {"task", "seed"}]
+    return [name for name in (*settings, "perturb") if differ(name)]
+
+
+def _value(run: Member, name: str) -> Any:
+    return ", ".join(map(str, run.task.perturb)) or False if name == "perturb" else getattr(run.config, name)
+
+
+def _in_words(run: Member, name: str) -> str:
+    value = _value(run, name)
+    if name == "llm":
+        return proposals_label(value)
+    if name == "policy":
+        return "table policy" if value == "table" else "equations"
+    if value is None or value is False:
+        return f"default {name}" if value is None else f"without {name}"
+    return name if value is True else f"{name} {_digest(value) if name == 'start' else value}"  # a start is a policy
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
-
-
-def _label(run: Member, among: Sequence[Member]) -> str:
-    """Return proposals, kind of policy, and the settings to name, such as `refine cma:4000`."""
-    others = [other.config for other in among if other.task.name == run.task.name]
-    words = [proposals_label(run.config.llm), policy_words(KIND_WORDS[run.config.policy])]
-    for name, known in RunConfig.model_fields.items():
-        value = getattr(run.config, name)
-        if name in _NAMED_ANYWAY | WITHOUT_EFFECT or value == known.default:
-            continue
-        if name in _ALWAYS_NAMED or any(getattr(other, name) != value for other in others):
-            # A start is a whole policy.
-            words.append(name if value is True else f"{name} {_digest(value) if name == 'start' else value}")
-    words += [f"perturbed: {', '.join(map(str, run.task.perturb))}"] if run.task.perturb else []
-    return ", ".join(words)
 
 
 def proposals_label(llm: str) -> str:

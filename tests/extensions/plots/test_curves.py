@@ -43,7 +43,7 @@ def line_called(axes: Axes, start: str) -> tuple[list[float], list[float], Any]:
 
 def test_one_run_shows_its_attempts_and_its_best(tmp_path: Path) -> None:
     axes = drawn(a_run(tmp_path, [0.2, 0.1, FAILED, 0.5], seed=3))
-    assert axes.get_title() == "frozenlake: builtin (no language model), table policy, seed 3, unfinished"
+    assert axes.get_title() == "frozenlake: builtin (no language model), seed 3, unfinished"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("attempt", "mean return per episode")
     assert line_called(axes, "attempt that became the best")[:2] == ([1, 4], [0.2, 0.5])
     (points,) = [line for line in axes.get_lines() if line.get_label() == "attempt"]
@@ -126,7 +126,7 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     axes = drawn(*folders)
     assert set(line_called(axes, "random actions: 0.02")[1]) == {0.02}
     assert axes.get_title() == "frozenlake"
-    x, y, line = line_called(axes, "builtin (no language model), table policy: mean of 2 runs, 95% band")
+    x, y, line = line_called(axes, "builtin (no language model): mean of 2 runs, 95% band")
     assert (x, y) == ([0, 1, 2], pytest.approx([0.02, 0.4, 0.5]))
     assert line.get_drawstyle() == "steps-post"
     # A resample of two runs is one of them twice with probability 1/4 each: the outer 2.5% are the runs themselves.
@@ -220,8 +220,8 @@ def test_unfinished_runs_are_dotted_lines_and_enter_no_mean_and_runs_without_a_p
     axes = drawn(*folders, a_run(tmp_path, [0.5], seed=3), a_run(tmp_path, [0.1], llm="manual"))
     words = ": mean of 2 runs, 95% band; final score 0.4; 1 without a policy; 1 unfinished (dotted)"
     assert [text.replace("\n", " ") for text in legend_of(axes)[-2:]] == [
-        f"builtin (no language model), table policy{words}",
-        "manual, table policy: 1 unfinished (dotted)",
+        f"builtin (no language model){words}",
+        "manual: 1 unfinished (dotted)",
     ]
     mean = line_called(axes, "builtin")[2]
     assert list(mean.get_ydata()) == pytest.approx([0.02, 0.21])

@@ -34,7 +34,7 @@ def test_runs_that_differ_in_seed_spending_and_processes_are_one_group(tmp_path:
     folders = [ended(tmp_path, [0.1], seed=i, **more) for i, more in enumerate(({}, {"jobs": 2}, {"max_calls": 7}))]
     (group,) = groups_of(*folders)
     assert group.task == "frozenlake"
-    assert group.label == "builtin (no language model), table policy"
+    assert group.label == "builtin (no language model)"
     assert [run.folder for run in group.averaged] == folders
 
 
@@ -54,30 +54,22 @@ def test_unfinished_runs_and_runs_without_a_policy_belong_to_their_group_and_hav
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"ablate": "knowledge"}, "table policy, ablate knowledge"),
-        ({"refine": "coordinate:300"}, "table policy, refine coordinate:300"),
-        ({"template": "mine"}, "table policy, template mine"),
+        ({"ablate": "knowledge"}, "ablate knowledge"),
+        ({"refine": "coordinate:300"}, "refine coordinate:300"),
+        ({"template": "mine"}, "template mine"),
         ({"policy": "linear", "refine": "cma:9", "shape": True}, "equations, refine cma:9, shape"),
-        ({"grid": "fixed"}, "table policy, grid fixed"),
+        ({"grid": "fixed"}, "grid fixed"),
+        ({"iterations": 9}, "iterations 9"),
+        ({"max_episodes": 400}, "max_episodes 400"),
     ],
 )
-def test_settings_that_change_a_score_are_said_and_keep_runs_apart(
+def test_settings_that_change_a_score_are_said_where_they_differ_and_keep_runs_apart(
     tmp_path: Path, settings: dict[str, Any], words: str
 ) -> None:
-    plain, special = labels(ended(tmp_path, [0.1]), ended(tmp_path, [0.1], **settings))
-    assert plain == "builtin (no language model), table policy"
-    assert special == f"builtin (no language model), {words}"
-    assert labels(ended(tmp_path, [0.1], **settings)) == [special]
-
-
-def test_other_settings_are_said_only_where_they_differ(tmp_path: Path) -> None:
-    few, more = (ended(tmp_path, [0.1], iterations=n) for n in (3, 9))
-    assert labels(few) == ["builtin (no language model), table policy"]
-    assert [label.rpartition(", ")[2] for label in labels(few, more)] == ["iterations 3", "iterations 9"]
-    limited = ended(tmp_path, [0.1], max_episodes=400), ended(tmp_path, [0.1], max_episodes=800)
-    assert [label.rpartition(", ")[2] for label in labels(*limited)] == ["max_episodes 400", "max_episodes 800"]
-    elsewhere = ended(tmp_path, [0.1], iterations=9, task=replace(LAKE, name="pond"))
-    assert labels(few, elsewhere) == ["builtin (no language model), table policy"] * 2
+    assert labels(ended(tmp_path, [0.1]), ended(tmp_path, [0.1], **settings))[1] == words
+    assert labels(ended(tmp_path, [0.1], **settings)) == ["builtin (no language model)"]
+    elsewhere = ended(tmp_path, [0.1], task=replace(LAKE, name="pond"), **settings)
+    assert labels(ended(tmp_path, [0.1]), elsewhere) == ["builtin (no language model)"] * 2
 
 
 def test_a_task_that_changed_under_its_name_is_another_group(tmp_path: Path) -> None:
@@ -86,8 +78,8 @@ def test_a_task_that_changed_under_its_name_is_another_group(tmp_path: Path) -> 
     assert len(first.averaged) == 2
     assert first.task == second.task
     assert first.label != second.label
-    assert re.fullmatch(r"builtin \(no language model\), table policy, version [0-9a-f]{6}", first.label)
-    assert labels(folders[0], folders[2]) == ["builtin (no language model), table policy"]
+    assert re.fullmatch(r"builtin \(no language model\), version [0-9a-f]{6}", first.label)
+    assert labels(folders[0], folders[2]) == ["builtin (no language model)"]
 
 
 def test_a_run_given_twice_is_taken_once(tmp_path: Path) -> None:
@@ -119,5 +111,5 @@ def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: 
     runs = sorted((workplace / "results").iterdir(), key=lambda folder: folder.name[-1])
     plain, started, perturbed = grouped([read_member(run) for run in runs])
     assert [len(group.averaged) for group in (plain, started, perturbed)] == [2, 1, 1]
-    assert re.fullmatch(r"builtin \(no language model\), equations, start [0-9a-f]{6}", started.label)
-    assert "perturbed: action_delay=0..2" in perturbed.label
+    assert re.fullmatch(r"start [0-9a-f]{6}", started.label)
+    assert perturbed.label == "perturb action_delay=0..2"
