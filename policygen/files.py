@@ -88,9 +88,13 @@ def list_resources(kind: str, suffix: str) -> dict[str, Path]:
     return found
 
 
-# Python's parser takes quadratic time for keys of many parts, bare or quoted.
-_KEY_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
-_LONG_KEY = re.compile(rf"""(?<![\w"'.-])(?<!\.[ \t]){_KEY_PART}(?:\.[ \t]*+{_KEY_PART}){{30}}""")
+_MOST_PARTS = 30  # of a key: Python's parser takes quadratic time for long ones
+# The tokens of TOML, each to its end or that of the line or text, so that the search takes linear time.
+_TOKENS = re.compile(
+    r"""(?P<part>[\w-]++|"(?!"")(?:[^"\\\n]|\\[^\n])*+"?|'(?!'')[^'\n]*+'?)|(?P<dot>\.)|(?P<blank>[ \t]++)|"""
+    r"""["]{3}(?:[^"\\]|\\.|"(?!""))*+(?:["]{3})?|'{3}(?:[^']|'(?!''))*+(?:'{3})?|\#[^\n]*+|.""",
+    re.DOTALL,
+)
 
 
 def toml_of(text: str) -> dict[str, Any]:
@@ -98,9 +102,12 @@ def toml_of(text: str) -> dict[str, Any]:
 
     Raises ValueError if it is not TOML, or a key has more than 30 parts; RecursionError if it is nested too deeply.
     """
+    dots = 0  # with only names, texts and blanks between them
     try:
-        if _LONG_KEY.search(text):
-            raise ValueError("a key has more than 30 parts")
+        for token in _TOKENS.finditer(text):
+            dots = dots + (token.lastgroup == "dot") if token.lastgroup else 0
+            if dots >= _MOST_PARTS:
+                raise ValueError(f"a key has more than {_MOST_PARTS} parts")
         return tomllib.loads(text)
     except ValueError as error:
         raise ValueError(f"is not valid TOML: {error}") from None

@@ -35,6 +35,30 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["best.json"]
 
 
+LONG_KEYS = [
+    ".".join([part] * 20_000)
+    for part in ("a", '"a b"', "'a#b'", '"a\\"b"', '""', '"é…"', "'a' ", '\t"a=b" ', '"[" . b')
+]
+
+
+@pytest.mark.parametrize("keys", LONG_KEYS, ids=range(len(LONG_KEYS)))
+@pytest.mark.parametrize(
+    "form", ["{} = 1", "[{}]", "[[{}]]", "x = {{{} = 1}}", 'x = """\n"""\n{} = 1', "x = ''\n{} = 1"]
+)
+def test_a_key_for_which_the_parser_would_need_very_long_is_refused(keys, form):
+    with pytest.raises(ValueError, match="a key has more than 30 parts"):
+        toml_of(form.format(keys))
+
+
+@pytest.mark.parametrize("quote", ['"', "'", '"""', "'''", "#"])
+def test_texts_with_many_dots_are_no_keys(quote):
+    text = "e.g. " * 40 + "a.b" * 40
+    read = toml_of(f"a = {quote}{text}{quote if quote != '#' else ''}\n".replace("= #", "= 1 #"))
+    assert read["a"] in (text, 1)
+    assert toml_of("x = [" + "1.5, " * 50 + "]")["x"] == [1.5] * 50
+    assert toml_of(".".join('"p"' for _ in range(30)) + " = 1")
+
+
 LIMITED = """
 import resource, signal
 from pathlib import Path

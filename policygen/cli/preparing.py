@@ -43,12 +43,13 @@ def new(
       policygen run envs/room.toml --trust
 
     `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
-    and actions, bins, features, hints. With --trust, the file may name a module to import.
+    and actions, bins, features, hints. With --trust, the file may name a module to import, and files.
     """
     from policygen.runs.config import effective_config, read_assignment, step_timeout_of
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
     from policygen.tasks.load import harvested_file, load_task
+    from policygen.tasks.trust import why_refused
 
     if wrong := [text for text in arguments if "=" not in text or not text.partition("=")[0].isidentifier()]:
         raise UsageError(f"--kwarg {wrong[0]}: write --kwarg NAME=VALUE")
@@ -73,7 +74,7 @@ def new(
     say(f"decided: {', '.join(actuator.name for actuator in task.actuators)}")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
-    words = shlex.join([str(path), *["--trust"] * (":" in gym_id)])
+    words = shlex.join([str(path), *["--trust"] * bool(why_refused(replace(task, untrusted=str(path))))])
     say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
 
 

@@ -210,7 +210,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
     except ValidationError as error:
         raise TaskError(f"{path.name}: {explain(error, _TaskFile.model_fields)}") from None
     if not (trust or is_shipped(path)):
-        check_names(stated.gym_id, stated.kwargs, path.name, path.parent)
+        check_names(stated.gym_id, stated.kwargs, path.name)
     env = make(stated.gym_id, stated.kwargs)
     try:
         return _complete(stated, env, step_timeout)

@@ -52,26 +52,29 @@ def why_refused(task: Task) -> str:
     return ""
 
 
-def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str, folder: Path | None = None) -> None:
-    """Refuse an id or arguments that would run code or read files outside `folder`.
+# The beginning of a path of this machine or of a home folder, or the name of a file: letters after the last dot.
+_PATH = re.compile(r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z", re.DOTALL)
+
+
+def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str) -> None:
+    """Refuse an id or arguments that would run code or read files.
+
+    A file of a simulator, such as MuJoCo's, may include others from anywhere, open a pipe, or ask for any amount of
+    memory, so an untrusted task names none.
 
     Args:
         where: the file that has the names, for the message.
-        folder: the folder into which paths among the arguments may lead, if they begin with `./`; None: no path is
-            allowed.
 
     Raises:
-        TaskError: see `check_id`; or an argument names a module or a path, is not a plain value, or is unknown to the
-            environment.
+        TaskError: see `check_id`; or an argument names a module, a file, a folder or an address, is not a plain value,
+            or is unknown to the environment.
     """
     check_id(gym_id, where)
     for text in (leaf for leaf in _keys_and_values(kwargs) if isinstance(leaf, str)):
         if re.match(r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", text):
             raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
-        is_path = "/" in text or "\\" in text or text.startswith("~") or text in (".", "..") or "\0" in text
-        if is_path and not _inside(text, folder):
-            allowed = "no path is" if folder is None else "only a path `./...` into the folder of its file is"
-            raise TaskError(f"{where}: the argument `{text[:80]}` is a path, and {allowed} allowed; {_REMEDY}")
+        if _PATH.match(text):
+            raise TaskError(f"{where}: the argument `{text[:80]}` names a file, which may hold anything; {_REMEDY}")
     for name, value in kwargs.items():
         if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _keys_and_values(value)):
             raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")
@@ -142,12 +145,3 @@ def _keys_and_values(value: Any) -> Iterator[Any]:
             yield from _keys_and_values(inner)
     else:
         yield value
-
-
-def _inside(text: str, folder: Path | None) -> bool:
-    """Whether a text is a path, relative to the working directory, that leads into the folder."""
-    if folder is None or "://" in text or "\\" in text or "\0" in text or text.startswith("~"):
-        return False
-    path = Path(text)
-    # Environments may resolve a path without a leading dot differently.
-    return text.startswith("./") and ".." not in path.parts and path.resolve().is_relative_to(folder.resolve())
