@@ -24,6 +24,7 @@ from policygen.runs.attempt import START, Attempt
 from policygen.runs.facts import duration, spending
 from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.numerics import UNSTABLE
+from policygen.runs.stated import violations_of
 from policygen.search.run import Run
 
 MOST_SURPRISES = 3  # numbers of each kind in one sentence
@@ -145,7 +146,7 @@ def surprises(before: Policy, after: Policy) -> str:
 def attempt_line(run: Run, attempt: Attempt) -> str:
     """Describe an attempt in one line, without terminal control characters."""
     line = _result_line(run, attempt)
-    if violated := [one for one in attempt.violations if one.violated]:
+    if violated := [one for one in violations_of(attempt) if one.violated]:
         line += "; violates " + ", ".join(f"{one.name} in {one.violated}" for one in violated)
         line += f" of {violated[0].episodes} episodes"
     if unstable := UNSTABLE.of(attempt):

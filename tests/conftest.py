@@ -19,6 +19,7 @@ from support import Line, Said, foreign_variables
 from policygen import cli
 from policygen.extensions.plots.curves import LearningCurve
 from policygen.runs.reading import best_attempt
+from policygen.runs.stated import FITTED_PLANT
 from policygen.search import runner
 from policygen.tasks import warmup
 
@@ -76,7 +77,7 @@ def plant_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = made("pendulum", tmp_path_factory.mktemp("plants"), **settings)
     best = best_attempt(folder)
     assert best is not None
-    assert best.tuned.fitted_plant is not None
+    assert FITTED_PLANT.of(best) is not None
     return folder
 
 

@@ -15,7 +15,7 @@ from policygen.episodes.score import Score
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.runs.attempt import Attempt, Requests, Standing, Tuned, saved
+from policygen.runs.attempt import Attempt, Counts, Requests, Standing, Tuned, saved
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
 from policygen.runs.records import FinalScore, Summary
@@ -47,7 +47,7 @@ def a_run(
     before = proposed or {}
     logbook = Logbook.create(out, task, RunConfig(task=task.name, **settings))
     logbook.record_attempt(
-        Attempt(0, None, None if random is None else a_score(random), standing=Standing(episodes=20)), ReplayBuffer()
+        Attempt(0, None, None if random is None else a_score(random), counts=Counts(episodes=20)), ReplayBuffer()
     )
     best: float | None = None
     for number, score in enumerate(scores, start=1):
@@ -61,9 +61,8 @@ def a_run(
             problems=() if score is not None else (Problem(1, "nonsense", "a table"),),
             requests=Requests(calls=2, tokens_in=100, tokens_out=10, usd=0.25),
             tuned=Tuned("", saved(a_policy(task)), a_score(before[number])) if number in before else Tuned(),
-            standing=Standing(
-                best_mean=best, episodes=20 + 20 * number, env_steps=1000 * number, wall_seconds=1.5 * number
-            ),
+            standing=Standing(best_mean=best),
+            counts=Counts(20 + 20 * number, 1000 * number, wall_seconds=1.5 * number),
         )
         logbook.record_attempt(attempt, ReplayBuffer())
     if final is not None:

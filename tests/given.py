@@ -30,8 +30,8 @@ from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import used_templates
 from policygen.proposers.drafter import described_by
-from policygen.runs.attempt import Tuned
 from policygen.runs.config import Refinement, effective_config
+from policygen.runs.stated import FITTED_PLANT
 from policygen.search.loop import new_search
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
@@ -121,7 +121,7 @@ def _search(kind: str, *, tune_in_plant: bool = False) -> None:
     if tune_in_plant:
         *earlier, last = context.attempts
         context = dataclasses.replace(
-            context, attempts=(*earlier, dataclasses.replace(last, tuned=Tuned(fitted_plant=PLANT)))
+            context, attempts=(*earlier, dataclasses.replace(last, notes={FITTED_PLANT.key: PLANT}))
         )
     problems = (Problem(1, "there is no quantity `lean`", "angle"),)
     render_repair(render_prompt(context, config), "left = lean", problems, context, config)

@@ -91,9 +91,9 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
         assert summary["usd"] > 0
     attempts = attempts_of(result.folder)
     assert [a["number"] for a in attempts] == list(range(7))
-    assert [a["calls"] for a in attempts] == [0, 1, 2, 3, 2, 2, 1]
-    assert [a["repairs"] for a in attempts] == [0, 0, 1, 2, 0, 1, 0]
-    assert [a["tokens_in"] for a in attempts] == [0, 1000, 2300, 9009, 2000, 6040, 3007]
+    assert [a["requests"]["calls"] for a in attempts] == [0, 1, 2, 3, 2, 2, 1]
+    assert [a["requests"]["repairs"] for a in attempts] == [0, 0, 1, 2, 0, 1, 0]
+    assert [a["requests"]["tokens_in"] for a in attempts] == [0, 1000, 2300, 9009, 2000, 6040, 3007]
     assert [a["policy"] is None for a in attempts] == [True, False, False, True, False, False, False]
     assert [a["accepted"] for a in attempts] == [False, True, True, False, False, False, True]
     assert files_with(result.folder, service.key) == []
@@ -129,7 +129,7 @@ def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None
         assert len(server.chats) == 5
     summary = summary_of(folder)
     assert summary["llm_calls"] == 5
-    assert [a["calls"] for a in attempts_of(folder)] == [0, 1, 3, 1]  # the refused request is attempt 2's
+    assert [a["requests"]["calls"] for a in attempts_of(folder)] == [0, 1, 3, 1]  # the refused request is attempt 2's
     assert summary["repairs"] == 1
     assert summary["stopped"] == "all 3 iterations are done"
     assert files_with(folder, service.key) == []
@@ -228,9 +228,10 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
         "frozenlake", llm=f"replay:{first.folder}", iterations=first.summary.iterations, out="again", **settings
     )
     free = {"usd": 0.0, "model": ""}  # who answered, and for how much
-    assert [{**a, **free} for a in timeless(attempts_of(again.folder))] == [
-        {**a, **free} for a in timeless(attempts_of(first.folder))
-    ]
+    replayed, recorded = (timeless(attempts_of(one.folder)) for one in (again, first))
+    for attempt in (*replayed, *recorded):
+        attempt["requests"] |= free
+    assert replayed == recorded
     assert outcome(again.folder)["best"] == outcome(first.folder)["best"]
     assert again.summary.is_language_model is True
     assert again.summary.usd == 0.0

@@ -20,6 +20,7 @@ from policygen.files import json_of, read, write_atomically
 from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs, costs_of
 from policygen.runs.facts import attempt_facts, record_of, run_facts
+from policygen.runs.ideas import IDEA
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.records import Summary
 
@@ -68,7 +69,7 @@ class Tracker(Listener):
         self._last, self._costs = attempt.number, self._costs.plus(attempt.requests)
         texts = {
             "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
-            "verdict": " ".join(filter(None, (attempt.requests.model, attempt.idea, f"({attempt.verdict})"))),
+            "verdict": " ".join(filter(None, (attempt.requests.model, IDEA.of(attempt), f"({attempt.verdict})"))),
         }
         figures = attempt_facts(attempt, self._costs)
         known = {f"attempt/{one.name}": one.amount for one in figures if one.amount is not None}

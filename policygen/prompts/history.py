@@ -20,8 +20,10 @@ from policygen.prompts.refused import decisive_first, moved, refused_view
 from policygen.prompts.views import View
 from policygen.quantities.tree import constants, limits
 from policygen.runs.attempt import Attempt
+from policygen.runs.ideas import IDEA
 from policygen.runs.numerics import UNDEFINED, UNSTABLE
 from policygen.runs.state import Context
+from policygen.runs.stated import violations_of
 
 MOST_ATTEMPTS = 40  # last attempts that templates get
 MOST_REFUSED = 3  # last refused attempts with a detailed account
@@ -53,7 +55,6 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
         elif policy is not None and best is not None and best.policy is not None and attempt is not best:
             most = REFUSED_DIFFERENCES if attempt.number in refused else DIFFERENCES
             changed = _difference(policy, best.policy, visits, most)
-        returns = attempt.played.returns.tolist()
         first = context.tried.get(attempt.digests[0] or b"", attempt.number)  # the first attempt with this policy
         before, comparison = attempt.tuned.proposed_score, attempt.comparison
         details: View | None = None
@@ -66,15 +67,15 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 "mean": score.mean if score else None,
                 "proposed_mean": before.mean if before else None,
                 "std": score.std if score else None,
-                "lowest": min(returns, default=None),
-                "highest": max(returns, default=None),
+                "lowest": min(attempt.returns, default=None),
+                "highest": max(attempt.returns, default=None),
                 "accepted": attempt.accepted,
                 "verdict": attempt.verdict,
                 # the comparison with the parent: difference, paired episodes (0 if exact) and one-sided p-value
                 "gain": comparison.gain,
                 "paired": comparison.paired_episodes,
                 "p": comparison.p,
-                "idea": attempt.idea,
+                "idea": IDEA.of(attempt) or "",
                 "is_best": attempt is best,
                 "parent": parent.number if parent is not None else None,
                 "same_as": first if isinstance(proposed, LinearPolicy) and first != attempt.number else None,
@@ -84,7 +85,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 "tuned_first": attempt.tuned.proposed is not None and before is None,  # there was no score before it
                 "undefined": dict(UNDEFINED.of(attempt) or ()),
                 "unstable": UNSTABLE.of(attempt) or 0,
-                "violated": {one.name: one.violated for one in attempt.violations if one.violated},
+                "violated": {one.name: one.violated for one in violations_of(attempt) if one.violated},
                 "refused": details,
             }
         )
@@ -133,10 +134,18 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
     """Return the best policy for templates; `score` may be on more episodes than the attempt's own."""
     if best is None or best.policy is None or score is None:
         return None
-    alike = Counter((*row[:3], tuple(row[3].items())) for row in best.played.rows)
+    names, sums = list(best.played.terms), best.played.terms.values()
+    endings = ("terminated" if ended else "cut" for ended in best.played.terminated)
+    alike = Counter(zip(best.returns, best.played.lengths, endings, *sums, strict=True))
     played = tuple(
-        {"episode_return": value, "length": length, "ending": ending, "count": count, **dict(terms)}
-        for (value, length, ending, terms), count in sorted(alike.items())
+        {
+            "episode_return": value,
+            "length": length,
+            "ending": ending,
+            "count": count,
+            **dict(zip(names, own, strict=True)),
+        }
+        for (value, length, ending, *own), count in sorted(alike.items())
     )
     spread: dict[str, list[float]] = {}
     widths = [value for _, value in best.tuned.spread]
@@ -162,7 +171,7 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         "spread": spread,  # the final spread of the search for the constants of each place, in per cent
         "at_an_end": _at_an_end(best.policy) if best.tuned.refinement else [],
         "played": played,  # equal episodes are counted together
-        "terms": [name for name, _ in best.played.terms],
+        "terms": names,
     }
 
 

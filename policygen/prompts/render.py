@@ -116,7 +116,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     lost = [e for e in poor if not e.reached]
     worst = _unlike(lost or poor)[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms and of the feet are knowledge too
-        best = replace(best, played=replace(best.played, terms=())) if best is not None else None
+        best = replace(best, played=replace(best.played, terms={})) if best is not None else None
         highest, own, worst = (
             [replace(e, trajectory=replace(e.trajectory, terms=()), unobserved=()) for e in some]
             for some in (highest, own, worst)

@@ -19,7 +19,8 @@ from policygen.prompts.sections import Section, add_section
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.runs.attempt import Attempt
-from policygen.runs.state import Context, revised
+from policygen.runs.state import Context
+from policygen.runs.stated import FITTED_PLANT, PLANT, SHAPING, revised, violations_of
 from policygen.tasks.spaces import Observation, alike, span
 from policygen.tasks.task import Task
 
@@ -96,7 +97,7 @@ def grid_view(grid: Grid | None) -> list[View]:
 def requirement_views(context: Context) -> list[View]:
     """Return the requirements of the task, and how the best policy meets them."""
     best = context.best
-    counted = {one.name: one for one in best.violations} if best is not None else {}
+    counted = {one.name: one for one in violations_of(best)} if best is not None else {}
     views = []
     for requirement in context.task.requirements:
         found = counted.get(requirement.name)
@@ -129,7 +130,7 @@ def _rows(best: Attempt, found: Violations, context: Context) -> list[View]:
 
 def objective_views(context: Context) -> list[View]:
     """Return the last objectives that attempts were tuned for, oldest first, and that of the best policy."""
-    shaped = [attempt for attempt in context.attempts if attempt.shaping is not None and attempt.saved is not None]
+    shaped = [attempt for attempt in context.attempts if SHAPING.of(attempt) is not None and attempt.saved is not None]
     shown = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_OBJECTIVES:]]
     best = context.best.number if context.best is not None else 0
     return [
@@ -139,14 +140,15 @@ def objective_views(context: Context) -> list[View]:
 
 
 def _objective(attempt: Attempt, context: Context) -> View:
-    assert attempt.shaping is not None
-    groups = _groups(attempt, context) if attempt.shaping.objective else []
-    measure = Measure(context.task, attempt.shaping)
+    shaping = SHAPING.of(attempt)
+    assert shaping is not None
+    groups = _groups(attempt, context) if shaping.objective else []
+    measure = Measure(context.task, shaping)
     sums = [measure.sums_of_terms(episodes).mean(axis=1) for _, episodes in groups]
     return {
         "number": attempt.number,
         "is_best": attempt is context.best,
-        "lines": attempt.shaping.to_text().splitlines(),
+        "lines": shaping.to_text().splitlines(),
         "refinement": attempt.tuned.refinement,
         # each group's name, number of episodes and mean return; then the mean sum per episode of each term and of all
         "groups": [(name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups],
@@ -184,8 +186,8 @@ def plant_view(context: Context) -> View | None:
     if not _tunes_in_plant(context):
         return None
     stated = revised(context.task, context.attempts)
-    changes = (a for a in reversed(context.attempts) if a.tuned.fitted_plant is not None or a.plant is not None)
-    account = next((attempt.tuned.fitted_plant for attempt in changes), None)
+    changes = (a for a in reversed(context.attempts) if FITTED_PLANT.of(a) is not None or PLANT.of(a) is not None)
+    account = next(map(FITTED_PLANT.of, changes), None)
     lines = account.text.splitlines() if account is not None else stated.to_text().splitlines()
     own = {f"{NEXT} {name}" for name, _ in stated.next}
     own |= {name for name, text in ((REWARD, stated.reward), (ENDS, stated.ends)) if text}

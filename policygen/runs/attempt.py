@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-from pydantic_core import from_json, to_json
+from pydantic import AfterValidator, Field, PlainSerializer
+from pydantic_core import core_schema, from_json, to_json
 
 from policygen.episodes.race import Race
-from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.files import damaged
 from policygen.llm import read_spec
-from policygen.plants.fit import PlantRecord
 from policygen.policies.lines import Problem
-from policygen.policies.plant import Plant
-from policygen.policies.policy import Policy, from_record
-from policygen.policies.shaping import Shaping
+from policygen.policies.policy import Policy, check_head, from_record
+from policygen.runs.notes import distinguishing, notes_from_record, notes_to_record
 from policygen.tasks.task import Task
 
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
-Ending = Literal["terminated", "cut"]
 START = "start"  # `Requests.model` of a policy that the user gave with --start
 AttemptKind = Literal["proposal", "resignation", "tuning", "simplified"]
-Floats = npt.NDArray[np.float64]
+Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +47,20 @@ class SavedPolicy:
         """Store a policy's record without parsing it; if it is damaged, `policy` raises."""
         content = zlib.compress(to_json(record, inf_nan_mode="constants"), level=1)
         return cls(task, content, _digest(_plain_text(record)), log)
+
+    @classmethod
+    def _read(cls, record: Any, info: core_schema.ValidationInfo[Any]) -> SavedPolicy:
+        """Store a record of an attempt; the context of its validation is the task and the file."""
+        if not isinstance(record, dict):
+            raise ValueError("it is no policy")
+        check_head(record)
+        return cls.of_record(record, *info.context)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            cls._read, serialization=core_schema.plain_serializer_function_ser_schema(lambda saved: saved.record)
+        )
 
     @property
     def record(self) -> dict[str, Any]:
@@ -112,61 +122,35 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Played:
-    """The episodes behind a score, each reduced to return, length and ending.
+    """The episodes behind a score, each reduced to a few numbers.
 
     Attributes:
-        returns: undiscounted returns, shape (episodes,).
-        lengths: steps, shape (episodes,).
-        terminated: whether the environment ended the episode, and not the step limit, shape (episodes,).
-        terms: sums of each reward term by name, shape (episodes,); 0 if an episode did not report it.
+        lengths: steps of each episode.
+        terminated: whether the environment ended it, and not the step limit.
+        terms: sums of each reward term by name; 0 if an episode did not report it.
+        returns: undiscounted returns if the score is exact; a sampled score has them itself, see `Attempt.returns`.
     """
 
-    returns: Floats
-    lengths: npt.NDArray[np.int64]
-    terminated: npt.NDArray[np.bool_]
-    terms: tuple[tuple[str, Floats], ...] = ()
+    lengths: tuple[Count, ...] = ()
+    terminated: tuple[bool, ...] = ()
+    terms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    returns: tuple[float, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.returns)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Played) and self.rows == other.rows
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.rows[0][:3]) if len(self) else ())
+        return len(self.lengths)
 
     @classmethod
-    def of(cls, trajectories: Sequence[Trajectory]) -> Played:
-        """Return the returns, lengths, endings and reward terms of some trajectories."""
-        return cls.of_rows([(t.episode_return, t.length, _ENDINGS[t.terminated], dict(t.terms)) for t in trajectories])
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[Sequence[Any]]) -> Played:
-        """Read the saved form: return, length, "terminated" or "cut" and, where there are any, the terms by name."""
-        terms = [row[3] if len(row) > 3 else {} for row in rows]
-        names = dict.fromkeys(name for some in terms for name in some)
+    def of(cls, trajectories: Sequence[Trajectory], *, exact: bool = False) -> Played:
+        """Return some trajectories in short; `exact`: whether their score is exact."""
+        terms = [dict(t.terms) for t in trajectories]
         return cls(
-            np.array([row[0] for row in rows], np.float64),
-            np.array([row[1] for row in rows], np.int64),
-            np.array([row[2] == _ENDINGS[True] for row in rows], np.bool_),
-            tuple((name, np.array([some.get(name, 0.0) for some in terms], np.float64)) for name in names),
+            tuple(t.length for t in trajectories),
+            tuple(t.terminated for t in trajectories),
+            {name: tuple(some.get(name, 0.0) for some in terms) for name in dict.fromkeys(itertools.chain(*terms))},
+            tuple(t.episode_return for t in trajectories) if exact else (),
         )
-
-    @property
-    def rows(self) -> list[tuple[float, int, str, dict[str, float]]]:
-        """The saved form, see `of_rows`."""
-        endings = [_ENDINGS[ended] for ended in self.terminated.tolist()]
-        terms: list[dict[str, float]] = [{} for _ in endings]
-        for name, values in self.terms:
-            for row, value in zip(terms, values.tolist(), strict=True):
-                row[name] = value
-        return list(zip(self.returns.tolist(), self.lengths.tolist(), endings, terms, strict=True))
-
-
-_ENDINGS: dict[bool, Ending] = {True: "terminated", False: "cut"}
-NOTHING_PLAYED = Played.of_rows([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +184,10 @@ class Requests:
     """
 
     model: str = ""
-    calls: int = 0
-    repairs: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
+    calls: Count = 0
+    repairs: Count = 0
+    tokens_in: Count = 0
+    tokens_out: Count = 0
     usd: float | None = 0.0
     llm_seconds: float = 0.0
 
@@ -254,7 +238,6 @@ class Tuned:
         proposed_score: its score; None if `proposed` is None, or if it was tuned before it was scored.
         spread: relative standard deviation of each constant at the end of the search.
         tuning: the state from which a later search can continue.
-        fitted_plant: the plant it was tuned in; None if it was tuned in the environment itself.
     """
 
     refinement: str = ""
@@ -262,7 +245,6 @@ class Tuned:
     proposed_score: Score | None = None
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
-    fitted_plant: PlantRecord | None = None
 
     @property
     def kept(self) -> bool:
@@ -281,7 +263,7 @@ class Comparison:
     """
 
     gain: float | None = None
-    paired_episodes: int = 0
+    paired_episodes: Count = 0
     p: float | None = None
 
     @classmethod
@@ -294,26 +276,19 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of a run after an attempt: scores of the best policy so far, and totals.
+    """The scores of a run's best policy after an attempt.
 
     Attributes:
-        best_mean, best_episodes: the score by which the best policy was chosen (a mean, or what else the run
-            maximises), and its number of episodes (0 if exact).
+        best_mean, best_episodes: the score by which it was chosen (a mean, or what else the run maximises), and its
+            number of episodes (0 if exact).
         validated_mean, validated_episodes: the same policy's score on held-out episodes; None and 0 if the first score
             is exact, or no episodes were left.
-        episodes, env_steps: totals of the run, see `Summary`; the last attempt has those of the whole run.
-        tuning_steps: the part of `env_steps` played by tuning.
-        wall_seconds: the run's time up to the attempt's end.
     """
 
     best_mean: float | None = None
-    best_episodes: int = 0
+    best_episodes: Count = 0
     validated_mean: float | None = None
-    validated_episodes: int = 0
-    episodes: int = 0
-    env_steps: int = 0
-    tuning_steps: int = 0
-    wall_seconds: float = 0.0
+    validated_episodes: Count = 0
 
     @property
     def reported_best(self) -> float | None:
@@ -322,49 +297,63 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Counts:
+    """The totals of a run up to the end of an attempt; those of the last attempt are of the whole run.
+
+    Attributes:
+        episodes, env_steps: episodes and steps played, see `Summary`.
+        tuning_steps: the part of `env_steps` played by tuning.
+        wall_seconds: the time of the run.
+    """
+
+    episodes: Count = 0
+    env_steps: Count = 0
+    tuning_steps: Count = 0
+    wall_seconds: float = 0.0
+
+
+def _read_notes(record: Mapping[str, Any], info: core_schema.ValidationInfo[Any]) -> Mapping[str, Any]:
+    return notes_from_record(record, info.context[0])
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One proposal and its results; a failed one has problems instead of a policy.
 
     Attributes:
         number: 1 for the first; 0 is random actions, before any proposal.
-        saved: the policy as it was scored; `policy` reads it.
+        saved: the policy as it was scored; `policy` reads it, and in attempts.jsonl it has this name.
         score: score on the seeds that all attempts share; None for a failed attempt.
         played: the episodes behind the score.
         kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
             earlier attempt's constants are tuned further; no model is asked. "simplified": the last attempt, the best
             table of `builtin` with fewer rows; without a policy if no smaller one is as good.
         accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
-        idea: the first sentence that the model wrote beside the policy, cut to a line.
-        coverage: share of the cells or outputs that the reply states; the others are the incumbent's.
-        shaping: the objective and potential that guided its tuning; None for most attempts.
-        plant: the lines of a plant that the reply wrote; None for most attempts.
-        violations: how often its scored episodes violated each requirement of the task.
-        stopped: the reason if a budget was used up before a repair or the score of this attempt; the run then ends.
-            Empty for most attempts.
+        problems: the reasons why there is no policy, or no score.
+        requests: the requests of the attempt and their cost.
+        tuned: how its numbers were tuned, and the policy before.
         seconds: time spent on this attempt, the model's share included.
+        standing, counts: the state of the run after it.
         notes: the values of abilities by key, see `policygen.runs.notes`.
     """
 
-    number: int
-    saved: SavedPolicy | None
+    number: Count
+    saved: Annotated[SavedPolicy | None, Field(alias="policy")]
     score: Score | None
-    played: Played = NOTHING_PLAYED
+    played: Played = Played()
     kind: AttemptKind = "proposal"
     accepted: bool = False
     verdict: str = ""
-    idea: str = ""
+    comparison: Comparison = Comparison()
     problems: tuple[Problem, ...] = ()
-    coverage: float = 0.0
-    shaping: Shaping | None = None
-    plant: Plant | None = None
-    violations: tuple[Violations, ...] = ()
-    stopped: str = ""
-    seconds: float = 0.0
     requests: Requests = Requests()
     tuned: Tuned = Tuned()
-    comparison: Comparison = Comparison()
+    seconds: float = 0.0
     standing: Standing = Standing()
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    counts: Counts = Counts()
+    notes: Annotated[Mapping[str, Any], AfterValidator(_read_notes), PlainSerializer(notes_to_record)] = field(
+        default_factory=dict
+    )
 
     @property
     def policy(self) -> Policy | None:
@@ -377,16 +366,22 @@ class Attempt:
         return self.tuned.proposed.policy if self.tuned.proposed is not None else self.policy
 
     @property
+    def returns(self) -> tuple[float, ...]:
+        """The returns of the episodes in `played`; `score` may have those of more."""
+        sampled = self.score.returns if self.score is not None else ()
+        return self.played.returns or sampled[: len(self.played)]
+
+    @property
     def digests(self) -> tuple[bytes | None, bytes | None]:
         """Digests of the policy's text, as proposed and as it is now; None without a policy.
 
-        The first also covers the objective that tuning is to maximise, if there is one.
+        The first also covers the notes that distinguish proposals.
         """
         if self.saved is None:
             return None, None
         proposed = (self.tuned.proposed or self.saved).digest
-        if self.shaping is not None:
-            proposed = _digest(f"{proposed.hex()}\n{self.shaping.to_text()}")
+        for words in distinguishing(self):
+            proposed = _digest(f"{proposed.hex()}\n{words}")
         return proposed, self.saved.digest
 
     @property
@@ -434,5 +429,5 @@ def steps_played(attempts: Sequence[Attempt]) -> StepsPlayed:
     """Count the steps of a run up to its last attempt; the first one is random actions."""
     if not attempts:
         return StepsPlayed(0, 0, 0, 0)
-    last, random = attempts[-1].standing, attempts[0].standing.env_steps
+    last, random = attempts[-1].counts, attempts[0].counts.env_steps
     return StepsPlayed(last.env_steps, random, last.tuning_steps, last.env_steps - random - last.tuning_steps)

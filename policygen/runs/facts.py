@@ -16,7 +16,7 @@ import numpy as np
 from policygen.episodes.score import Score, half_interval, kind_of_episodes, number
 from policygen.llm import read_spec
 from policygen.outgoing import redacted
-from policygen.runs.attempt import Attempt, Costs, Standing, best_of, costs_of, steps_played
+from policygen.runs.attempt import Attempt, Costs, Counts, Standing, best_of, costs_of, steps_played
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import RunView
@@ -147,9 +147,9 @@ def read_record(folder: Path) -> RunRecord:
     config, task, attempts = logbook.config(), logbook.task(), logbook.attempts()
     summary = logbook.summary()
     if summary is None:
-        costs, standing = costs_of(attempts), attempts[-1].standing if attempts else Standing()
+        costs, counts = costs_of(attempts), attempts[-1].counts if attempts else Counts()
         spent = {name: getattr(costs, name) for name in ("tokens_in", "tokens_out", "usd", "llm_seconds")}
-        ledger = Ledger(config, costs.requests, episodes=standing.episodes, env_steps=standing.env_steps, **spent)
+        ledger = Ledger(config, costs.requests, episodes=counts.episodes, env_steps=counts.env_steps, **spent)
         entry = read_spec(config.llm).entry
         summary = summarise(task, config, attempts, ledger, asks_a_model=entry is None or entry.is_language_model)
     return RunRecord(folder, task, config, attempts, summary)
@@ -165,7 +165,7 @@ def summarise(
 ) -> Summary:
     """Return the summary of an unfinished run after these attempts; it has no final score."""
     after_warm_up = [attempt for attempt in attempts if attempt.number > 0]
-    best, standing = best_of(attempts), attempts[-1].standing if attempts else Standing()
+    best, last = best_of(attempts), attempts[-1] if attempts else Attempt(0, None, None)
     return Summary(
         task=task.name,
         gym_id=task.gym_id,
@@ -186,11 +186,11 @@ def summarise(
         episodes=spent.episodes,
         env_steps=spent.env_steps,
         best_attempt=best.number if best is not None else None,
-        best_score=standing.reported_best,
-        search_score=standing.best_mean,
+        best_score=last.standing.reported_best,
+        search_score=last.standing.best_mean,
         optimum=task.optimum.value if task.optimum is not None else None,
         assumed=tuple(task.assumed),
-        wall_seconds=round(standing.wall_seconds, 3),
+        wall_seconds=round(last.counts.wall_seconds, 3),
         llm_seconds=round(spent.llm_seconds, 3),
         finished=False,
     )
@@ -334,7 +334,7 @@ def _long(seconds: float) -> str:
 
 def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
     """Return the facts of an attempt; `costs` are those of the run up to it."""
-    score, before, standing = attempt.score, attempt.tuned.proposed_score, attempt.standing
+    score, before, standing, counts = attempt.score, attempt.tuned.proposed_score, attempt.standing, attempt.counts
     count = len(attempt.played)
     own = f"{_RETURN} over {count} episodes" if count else f"{_RETURN}, exact"
     so_far = "so far"
@@ -350,9 +350,9 @@ def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
         "tokens_in": (costs.tokens_in, f"tokens of prompts {so_far}"),
         "tokens_out": (costs.tokens_out, f"tokens of replies {so_far}"),
         "usd": (costs.usd, f"USD {so_far}"),
-        "episodes": (standing.episodes, f"episodes {so_far}"),
-        "env_steps": (standing.env_steps, f"steps of the environment {so_far}"),
-        "wall_seconds": (round(standing.wall_seconds, 3), "s since the start"),
+        "episodes": (counts.episodes, f"episodes {so_far}"),
+        "env_steps": (counts.env_steps, f"steps of the environment {so_far}"),
+        "wall_seconds": (round(counts.wall_seconds, 3), "s since the start"),
     }
     section = f"attempt {attempt.number}"
     found = {name: Fact(section, name, value, basis=basis) for name, (value, basis) in rows.items()}

@@ -1,12 +1,12 @@
 """The notes of attempts: an ability keeps its values of an attempt under a key of its own, which it registers here.
 
-A note is registered by one call, in the module of the ability that writes it; `policygen.registry` says which modules
-are imported. For example:
+A note is registered by making a `Note`, in the module of the ability that writes it; `policygen.registry` says which
+modules are imported. For example:
 
     def changes(policy, trajectories):
         return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
 
-    CHANGES = note("action_changes", int, make=changes, heading="changes of the action", number=float)
+    CHANGES = Note("action_changes", int, make=changes, heading="changes of the action", number=float)
 
 `make` is called once for each attempt that is scored. Other notes are written where an attempt is put together: by
 readers of statements and by methods of tuning. `CHANGES.of(attempt)` reads the note; None if the attempt has none.
@@ -27,6 +27,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, explain
 from policygen.policies.policy import Policy
 from policygen.registry import Registry, resolved
+from policygen.tasks.task import Task
 
 T = TypeVar("T")
 Make = Callable[[Policy | None, Sequence[Trajectory]], T | None]
@@ -41,9 +42,13 @@ class HasNotes(Protocol):
         ...
 
 
+NOTES: Registry[Note[Any]] = Registry("note")
+"""All notes by key."""
+
+
 @dataclass(frozen=True)
 class Note(Generic[T]):
-    """A kind of note.
+    """A kind of note; making one registers it, and raises UsageError if another has its key.
 
     Attributes:
         key: its name in `Attempt.notes` and in attempts.jsonl.
@@ -54,6 +59,9 @@ class Note(Generic[T]):
         heading: its name on the terminal, on pages and in comparisons, which show it only if it has one.
         words: returns the text that is shown for a value.
         number: returns the number of a value, for averages and trackers; None if it has no number.
+        distinguishes: whether attempts with the same policy and other values are different proposals; `words` are
+            compared.
+        check: raises PolicyError if a value that is read back does not fit the task.
     """
 
     key: str
@@ -62,6 +70,11 @@ class Note(Generic[T]):
     heading: str = ""
     words: Callable[[T], str] = str
     number: Callable[[T], float] | None = None
+    distinguishes: bool = False
+    check: Callable[[Task, T], object] | None = None
+
+    def __post_init__(self) -> None:
+        NOTES.add(self.key, self)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
@@ -75,34 +88,15 @@ class Note(Generic[T]):
         value = noted.notes.get(self.key)
         return self.read(value.record) if isinstance(value, _Unread) else value
 
-    def read(self, record: Any) -> T:
+    def read(self, record: Any, task: Task | None = None) -> T:
         """Return a value from its saved form; raise PolicyError if it is damaged."""
         try:
-            return self._adapter.validate_python(record)
+            value = self._adapter.validate_python(record)
         except ValidationError as error:
             raise PolicyError(f"note `{self.key}`: {explain(error)}") from None
-
-
-NOTES: Registry[Note[Any]] = Registry("note")
-"""All notes by key."""
-
-
-def note(
-    key: str,
-    kind: type[T] | str,
-    *,
-    make: Make[T] | None = None,
-    heading: str = "",
-    words: Callable[[T], str] = str,
-    number: Callable[[T], float] | None = None,
-) -> Note[T]:
-    """Register a note and return it; the arguments are the attributes of `Note`.
-
-    Raises UsageError if another note has this key.
-    """
-    made = Note(key, kind, make, heading, words, number)
-    NOTES.add(key, made)
-    return made
+        if self.check is not None and task is not None:
+            self.check(task, value)
+        return value
 
 
 def made_notes(policy: Policy | None, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
@@ -155,9 +149,15 @@ def notes_to_record(notes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def notes_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
+def notes_from_record(record: Mapping[str, Any], task: Task | None = None) -> dict[str, Any]:
     """Read notes that `notes_to_record` wrote; those that are not registered are kept as they are.
 
     Raises PolicyError if one is damaged.
     """
-    return {key: NOTES[key].read(value) if key in NOTES else _Unread(value) for key, value in record.items()}
+    return {key: NOTES[key].read(value, task) if key in NOTES else _Unread(value) for key, value in record.items()}
+
+
+def distinguishing(noted: HasNotes) -> list[str]:
+    """Return the words of the notes that distinguish the proposals of attempts with the same policy."""
+    known = (NOTES[key] for key in noted.notes if key in NOTES)
+    return [one.words(one.of(noted)) for one in known if one.distinguishes]

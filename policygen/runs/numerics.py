@@ -9,7 +9,7 @@ import numpy as np
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.quantities.spelling import compiled
-from policygen.runs.notes import note
+from policygen.runs.notes import Note
 
 MOST_UNDEFINED = 6  # values that were not finite that are listed
 Shares = tuple[tuple[str, float], ...]
@@ -42,12 +42,13 @@ def undefined_words(shares: Shares) -> str:
 
 
 # Features and outputs that were not finite, each with its share of the steps.
-UNDEFINED = note(
-    *("undefined", tuple[tuple[str, float], ...]),
+UNDEFINED = Note(
+    "undefined",
+    tuple[tuple[str, float], ...],
     make=undefined_shares,
     heading="values without a finite number",
     words=undefined_words,
     number=len,
 )
 # Number of scored episodes in which the environment reported that the simulation diverged.
-UNSTABLE = note("unstable", int, make=lambda _, trajectories: sum(t.unstable for t in trajectories) or None)
+UNSTABLE = Note("unstable", int, make=lambda _, trajectories: sum(t.unstable for t in trajectories) or None)

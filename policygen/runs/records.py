@@ -6,68 +6,23 @@ import json
 import math
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.errors import PolicyError, explain
-from policygen.policies.plant import Equations
-from policygen.policies.policy import check_head
-from policygen.policies.shaping import Measure
-from policygen.runs.attempt import Attempt, Comparison, Ending, Played, Requests, SavedPolicy, Standing, Tuned
-from policygen.runs.notes import notes_from_record, notes_to_record
+from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task
 
-
-def _shallow(record: Any) -> dict[str, Any]:
-    # `asdict` would copy thousands of numbers.
-    return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
-_PARTS = {"requests": Requests, "tuned": Tuned, "comparison": Comparison, "standing": Standing}
-_Count = Annotated[int, Field(ge=0, le=2**53)]
-_PlayedRow = tuple[float, _Count, Ending] | tuple[float, _Count, Ending, dict[str, float]]
+_ATTEMPT = TypeAdapter(Attempt)
 
 
 def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as JSON values: a flat record that includes the fields of its parts."""
-    record = _shallow(attempt)
-    for name in _PARTS:
-        record |= _shallow(record.pop(name))
-    for name, policy in (("policy", record.pop("saved")), ("proposed", record["proposed"])):
-        record[name] = policy.record if policy is not None else None  # the task has its own file
-    for name in ("score", "proposed_score", "tuning", "shaping", "plant", "fitted_plant"):
-        record[name] = _shallow(record[name]) if record[name] is not None else None
-    record |= {"played": attempt.played.rows, "notes": notes_to_record(attempt.notes)}
-    for name in ("problems", "violations"):
-        record[name] = [asdict(one) for one in record[name]]
+    """Return an attempt as JSON values; tuples stand for lists."""
+    record: dict[str, Any] = _ATTEMPT.dump_python(attempt, by_alias=True)
     return record
-
-
-def _types_of_record() -> dict[str, Any]:
-    """Return the type and the default of each field of a record; the default `...` marks a required field."""
-    types: dict[str, Any] = {}
-    for kind in (Attempt, *_PARTS.values()):
-        hints = get_type_hints(kind)
-        for one in fields(kind):
-            default = ... if one.name in ("number", "score", "problems") else one.default
-            types[one.name] = (_Count if hints[one.name] is int else hints[one.name], default)
-    for name in (*_PARTS, "saved"):
-        del types[name]
-    policy = dict[str, Any] | None
-    return {
-        **types,
-        "policy": (policy, ...),
-        "proposed": (policy, None),
-        "played": (tuple[_PlayedRow, ...], ...),
-        "notes": (dict[str, Any], {}),
-    }
-
-
-# Pydantic's compiled core checks the records: a long run has millions of these numbers.
-_ATTEMPT = create_model("_ATTEMPT", **_types_of_record())
 
 
 def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = None) -> Attempt:
@@ -80,25 +35,16 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
     Raises PolicyError if it is damaged; the message says where.
     """
     try:
-        values = vars(_ATTEMPT.model_validate(record))
+        attempt = _ATTEMPT.validate_python(record, context=(task, log))
     except ValidationError as error:
         raise PolicyError(explain(error)) from None
-    policies: dict[str, SavedPolicy | None] = {}
-    for name in ("policy", "proposed"):
-        policy = values.pop(name)
-        if policy is not None:
-            check_head(policy)
-        policies[name] = SavedPolicy.of_record(policy, task, log) if policy is not None else None
-    if values["score"] is not None and len(values["score"].returns) != len(values["score"].seeds):
+    if attempt.score is not None and len(attempt.score.returns) != len(attempt.score.seeds):
         raise PolicyError("its score needs one seed for each return")
-    if values["shaping"] is not None:
-        Measure(task, values["shaping"])
-    if values["plant"] is not None:
-        Equations(task, values["plant"])
-    values |= {"proposed": policies["proposed"], "played": Played.of_rows(values["played"])}
-    values["notes"] = notes_from_record(values["notes"])
-    parts = {part: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for part, kind in _PARTS.items()}
-    return Attempt(**values, saved=policies["policy"], **parts)
+    played = attempt.played
+    columns = (played.lengths, played.terminated, *played.terms.values(), attempt.returns)
+    if len(set(map(len, columns))) > 1:
+        raise PolicyError("its episodes need a return, a length, an ending and the terms of each")
+    return attempt
 
 
 # JSON has no NaN: it is stored as null.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,10 +13,11 @@ from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message
-from policygen.policies.plant import Plant, known_plant
 from policygen.policies.policy import Policy
-from policygen.runs.attempt import Attempt, Standing
+from policygen.runs.attempt import Attempt, Counts, Standing
+from policygen.runs.budget import STOPPED
 from policygen.runs.config import RunConfig
+from policygen.runs.stated import violations_of
 from policygen.runs.tuning import TuningLimits, tuning_limits
 from policygen.tasks.task import PolicyKind, Task
 
@@ -66,7 +66,7 @@ class Search:
     @property
     def convincing_score(self) -> Score | None:
         """The unbiased score; None if the best policy violates a hard requirement more often than allowed."""
-        return None if self.best is not None and excess(self.best.violations) else self.unbiased_score
+        return None if self.best is not None and excess(violations_of(self.best)) else self.unbiased_score
 
     @property
     def reported_score(self) -> Score | None:
@@ -77,13 +77,7 @@ class Search:
         """Add an assessed attempt and its episodes; an accepted attempt is the best from now on."""
         score = self.best_score = assessment.best_score
         validation = self.validation = assessment.validation
-        standing = replace(
-            assessment.attempt.standing,
-            best_mean=score.mean if score is not None else None,
-            best_episodes=score.episodes if score is not None else 0,
-            validated_mean=validation.mean if validation is not None else None,
-            validated_episodes=validation.episodes if validation is not None else 0,
-        )
+        standing = Standing(*_mean_and_episodes(score), *_mean_and_episodes(validation))
         self.buffer.add(arrived(assessment.attempt.number, assessment.trajectories, self.task))
         return self.add(replace(assessment.attempt, standing=standing))
 
@@ -98,12 +92,12 @@ class Search:
 
     def replace_last(self, last: Attempt) -> None:
         """Replace the last attempt by its final version, with the run's totals and the best policy's validation."""
-        recorded, validation = self.attempts[-1], self.validation
+        recorded = self.attempts[-1]
         if last is recorded:
             return
-        if validation is not None:
-            standing = replace(last.standing, validated_mean=validation.mean, validated_episodes=validation.episodes)
-            last = replace(last, standing=standing)
+        if self.validation is not None:
+            mean, episodes = _mean_and_episodes(self.validation)
+            last = replace(last, standing=replace(last.standing, validated_mean=mean, validated_episodes=episodes))
         self.best = last if self.best is recorded else self.best
         self.attempts[-1] = last
 
@@ -112,14 +106,14 @@ class Search:
 
         Raises BudgetExhausted if an attempt used up a budget; its record says so, and a resumed run ends there too.
         """
-        if stopped := next((attempt.stopped for attempt in self.attempts if attempt.stopped), ""):
+        if stopped := next(filter(None, map(STOPPED.of, self.attempts)), None):
             raise BudgetExhausted(stopped)
         done = sum(attempt.is_asked for attempt in self.attempts[1:])
         return self.context(config) if done < config.iterations else None
 
     def context(self, config: RunConfig) -> Context:
         """Return the context of the prompt of the next attempt: a snapshot of the search."""
-        number, spent = len(self.attempts), self.attempts[-1].standing if self.attempts else Standing()
+        number, spent = len(self.attempts), self.attempts[-1].counts if self.attempts else Counts()
         exact, played, steps = self.mdp is not None, spent.episodes, spent.env_steps
         return Context(
             self.task,
@@ -136,10 +130,8 @@ class Search:
         )
 
 
-def revised(task: Task, attempts: Sequence[Attempt]) -> Plant:
-    """Return the plant that a task states, revised by the replies of the attempts."""
-    plants = [attempt.plant for attempt in attempts if attempt.plant is not None]
-    return functools.reduce(Plant.revised_by, plants, known_plant(task))
+def _mean_and_episodes(score: Score | None) -> tuple[float | None, int]:
+    return (score.mean, score.episodes) if score is not None else (None, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from policygen.episodes.race import Levels, Race, on_common_episodes, race
 from policygen.episodes.score import Score, first_episodes
@@ -16,9 +17,11 @@ from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
+from policygen.runs.budget import STOPPED
+from policygen.runs.ideas import IDEA
 from policygen.runs.methods import METHODS
-from policygen.runs.notes import made_notes
-from policygen.runs.state import Assessment, Search, revised
+from policygen.runs.state import Assessment, Search
+from policygen.runs.stated import FITTED_PLANT, SHAPING, revised, violations_of
 from policygen.runs.tuning import (
     CAREFUL_STEP,
     FIRST_STEP,
@@ -49,8 +52,7 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
         warm_up.score,
         Played.of(warm_up.trajectories),
         verdict="random actions",
-        violations=warm_up.violations,
-        notes=made_notes(None, warm_up.trajectories),
+        notes=warm_up.notes(None),
     )
     return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
 
@@ -103,7 +105,8 @@ def _assessed(
     try:
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
     except BudgetExhausted as error:
-        unscored = replace(attempt, verdict="not scored: the episodes are used up", stopped=str(error))
+        notes = {**attempt.notes, STOPPED.key: str(error)}
+        unscored = replace(attempt, verdict="not scored: the episodes are used up", notes=notes)
         return Assessment(unscored, (), search.best_score, search.validation)
     performance = _comparable(policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
@@ -120,9 +123,8 @@ def _assessed(
         saved=saved(policy) if tuned.kept else attempt.saved,
         tuned=tuned,
         score=performance.score,
-        played=Played.of(performance.trajectories),
-        violations=performance.violations,
-        notes=made_notes(policy, performance.trajectories),
+        played=Played.of(performance.trajectories, exact=performance.score.exact),
+        notes={**attempt.notes, **performance.notes(policy), **better.notes},
         accepted=contest is None or contest.verdict == "better",
         verdict=words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
         comparison=Comparison.of(contest),
@@ -176,18 +178,15 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
         usd=_total([0.0 if reply.cached else reply.usd for reply in replies]),
         llm_seconds=sum(reply.seconds for reply in replies),
     )
+    notes = {**proposal.parsed.notes, IDEA.key: proposal.idea, STOPPED.key: proposal.stopped}
     return Attempt(
         proposal.number,
         None,
         None,
         kind="tuning" if tuning else "resignation" if proposal.parsed.resigned else "proposal",
-        idea=proposal.idea,
         problems=proposal.parsed.problems,
-        coverage=proposal.parsed.coverage,
-        shaping=proposal.parsed.notes.get("objective"),
-        plant=proposal.parsed.notes.get("plant"),
-        stopped=proposal.stopped,
         requests=requests,
+        notes={key: value for key, value in notes.items() if value},
     )
 
 
@@ -203,6 +202,7 @@ class _Better:
     performance: Performance
     tuned: Tuned
     watched: Sequence[Trajectory] = ()  # the real episodes that tuning in a plant recorded, for the replay buffer
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _tuned(
@@ -217,7 +217,7 @@ def _tuned(
 ) -> _Better:
     """Tune an attempt's policy as settings and budget allow."""
     score, method = performance.score, runner.config.refine.method
-    trials = trials or runner.trials(attempt.number, attempt.shaping)
+    trials = trials or runner.trials(attempt.number, SHAPING.of(attempt))
     if method is None or trials.episodes <= 0:
         return _Better(policy, performance, Tuned())
     careful = not floor and runner.config.refine.most_episodes is None and already_works(score, search)
@@ -240,19 +240,20 @@ def _tuned(
     finally:
         runner.tell(None)
     assert tuned.score is not None
+    notes = {FITTED_PLANT.key: refined.plant} if refined.plant is not None else {}
     found, result = None, f"{tuned.score.mean:.4g}"
     if score is not None:
         ones = replace(tuned.score, violations=tuned.violations), replace(score, violations=performance.violations)
         found = on_common_episodes(*ones, HIGHER_MEAN)
         result = _to(found.incumbent.mean, found.challenger.mean)
-    words = _refinement_in_words(refined, result, attempt.shaping)
+    words = _refinement_in_words(refined, result, SHAPING.of(attempt))
     if found is not None and found.verdict != "better":
         words += ", which did not help and was dropped"
-        dropped = Tuned(words, tuning=refined.state, fitted_plant=refined.plant)
-        return _Better(policy, performance, dropped, refined.watched)
+        dropped = Tuned(words, tuning=refined.state)
+        return _Better(policy, performance, dropped, refined.watched, notes)
     words += ", which violates hard requirements less often" if found is not None and found.excess else ""
-    kept = Tuned(words, attempt.saved, score, refined.spread, refined.state, refined.plant)
-    return _Better(refined.policy, tuned, kept, refined.watched)
+    kept = Tuned(words, attempt.saved, score, refined.spread, refined.state)
+    return _Better(refined.policy, tuned, kept, refined.watched, notes)
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
@@ -261,14 +262,14 @@ def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: floa
     The best policy's state holds for the constants that both share. None if there is no such state, or if this tuning
     has a new objective: other constants may matter now.
     """
-    digest, objective = text_digest(policy), _objective(new.shaping)
+    digest, objective = text_digest(policy), _objective(SHAPING.of(new))
     for attempt in reversed(search.attempts):
         if attempt.tuned.tuning is not None and attempt.digests[1] == digest:
-            return attempt.tuned.tuning if not objective or objective == _objective(attempt.shaping) else None
+            return attempt.tuned.tuning if not objective or objective == _objective(SHAPING.of(attempt)) else None
     best = search.best
     if best is None or best.policy is None or best.tuned.tuning is None:
         return None
-    if objective and objective != _objective(best.shaping):
+    if objective and objective != _objective(SHAPING.of(best)):
         return None
     return carry_over(policy, best.policy, best.tuned.tuning, first_step)
 
@@ -317,7 +318,7 @@ def _contest(
     if best is None or best_policy is None or search.best_score is None:
         return None, performance.score
     challenger = Contender(runner, policy, performance.score, performance.violations)
-    incumbent = Contender(runner, best_policy, search.best_score, best.violations)
+    incumbent = Contender(runner, best_policy, search.best_score, violations_of(best))
     # A challenger that is not ahead has lost. After the last prolongation both are nearly equally good.
     levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
     found = race(challenger, incumbent, _lengths(challenger, incumbent, runner), levels)

@@ -19,7 +19,6 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.runs.attempt import Attempt, Comparison, Played, saved
-from policygen.runs.notes import made_notes
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Assessment, Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
@@ -83,7 +82,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
     with suppress(BudgetExhausted):
         while (following := _next_tuning(search, runner)) is not None:
             chosen, trials = following
-            proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, (), chosen.coverage), ())
+            proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, ()), ())
             yield search.keep(assess(proposal, search, runner, trials))
     with suppress(BudgetExhausted, EnvironmentFault):
         if proposer.provider.model == NO_MODEL and (assessment := _simplified(search, runner)) is not None:
@@ -122,9 +121,8 @@ def _simplified(search: Search, runner: EpisodeRunner) -> Assessment | None:
         attempt,
         saved=saved(found.policy),
         score=performance.score,
-        played=Played.of(performance.trajectories),
-        notes=made_notes(found.policy, performance.trajectories),
-        violations=performance.violations,
+        played=Played.of(performance.trajectories, exact=performance.score.exact),
+        notes=performance.notes(found.policy),
         accepted=True,
         comparison=Comparison.of(found.race),
     )

@@ -21,8 +21,8 @@ from policygen.llm.messages import Exchange, FailedExchange, Message
 from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.proposer import Proposer
-from policygen.runs.attempt import Attempt, Standing
-from policygen.runs.budget import Ledger
+from policygen.runs.attempt import Attempt, Counts
+from policygen.runs.budget import STOPPED, Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import conversation_turn, llm_options
@@ -79,10 +79,12 @@ def _resumed(logbook: Logbook, provider: Provider | None, changes: Mapping[str, 
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
     # An attempt that a budget cut short is assessed again with the larger one.
-    ended = next((attempt.number for attempt in attempts if attempt.stopped), len(attempts)) if more else len(attempts)
+    ended = (
+        next((attempt.number for attempt in attempts if STOPPED.of(attempt)), len(attempts)) if more else len(attempts)
+    )
     run = _read(logbook, config, provider, attempts[:ended], trust=trust, env=env)
     if attempts:  # the episodes of dropped attempts stay counted
-        _restore_spent(run.ledger, attempts[-1].standing)
+        _restore_spent(run.ledger, attempts[-1].counts)
     if changes:
         logbook.write_settings(config)
     logbook.clear_up(run.search.attempts)
@@ -144,12 +146,12 @@ def _read(
     for attempt in attempts:
         search.add(attempt)
     if attempts:
-        _restore_spent(ledger, attempts[-1].standing)
+        _restore_spent(ledger, attempts[-1].counts)
         _restore(search, logbook, config)
     return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers), tuple(commented))
 
 
-def _restore_spent(ledger: Ledger, spent: Standing) -> None:
+def _restore_spent(ledger: Ledger, spent: Counts) -> None:
     ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,13 @@ from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, T
 from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
-from policygen.runs.attempt import Attempt, Standing
+from policygen.runs.attempt import Attempt, Counts
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress
+from policygen.runs.notes import made_notes
 from policygen.runs.state import Search
+from policygen.runs.stated import VIOLATIONS
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.environments import fits
@@ -47,6 +50,11 @@ class Performance:
     score: Score | None
     trajectories: Sequence[Trajectory] = ()
     violations: tuple[Violations, ...] = ()
+
+    def notes(self, policy: Policy | None) -> dict[str, Any]:
+        """Return the notes of an attempt that these episodes score; a policy of None is random actions."""
+        violations = {VIOLATIONS.key: self.violations} if self.violations else {}
+        return violations | made_notes(policy, self.trajectories)
 
 
 @dataclass
@@ -88,7 +96,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self.tell = tell
         self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # consecutive proposals for which the environment failed
-        self._started = time.perf_counter() - (search.attempts[-1].standing.wall_seconds if search.attempts else 0.0)
+        self._started = time.perf_counter() - (search.attempts[-1].counts.wall_seconds if search.attempts else 0.0)
 
     def __exit__(self, *exception: object) -> None:
         self.players.close()
@@ -274,22 +282,17 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
         now = time.perf_counter()
         seconds = now - started + attempt.requests.llm_seconds
-        return replace(attempt, seconds=seconds, standing=self._counted(attempt.standing))
+        return replace(attempt, seconds=seconds, counts=self._counts())
 
     def with_final_counts(self, last: Attempt) -> Attempt:
         """Update the last attempt's count of episodes: confirming a best score plays some after it is recorded."""
-        if last.standing.episodes == self.ledger.episodes:
+        if last.counts.episodes == self.ledger.episodes:
             return last
-        return replace(last, standing=self._counted(last.standing))
+        return replace(last, counts=self._counts())
 
-    def _counted(self, standing: Standing) -> Standing:
-        return replace(
-            standing,
-            episodes=self.ledger.episodes,
-            env_steps=self.ledger.env_steps,
-            tuning_steps=self.ledger.tuning_steps,
-            wall_seconds=time.perf_counter() - self._started,
-        )
+    def _counts(self) -> Counts:
+        ledger, seconds = self.ledger, time.perf_counter() - self._started
+        return Counts(ledger.episodes, ledger.env_steps, ledger.tuning_steps, seconds)
 
 
 def warm_up_seeds(config: RunConfig, first: int = 0, count: int | None = None) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from measurements import Measurements, parser_of
 import policygen
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
+from policygen.runs.stated import FITTED_PLANT
 
 HERE = Path(__file__).parent
 COLUMNS = ("task", "method", "seed", "ended", "steps", "seconds", "mean", "best", "checks", "played")
@@ -181,9 +182,9 @@ def ours(task: str, method: str, seed: int) -> dict[str, Any]:
     watch = Watch(case, seed)
 
     def after(attempt: Any) -> None:
-        watch.pause(attempt.standing.env_steps)
+        watch.pause(attempt.counts.env_steps)
         if attempt.accepted and attempt.policy is not None:
-            watch.check(attempt.standing.env_steps, lambda seeds: evaluate(attempt.policy, seeds).mean)
+            watch.check(attempt.counts.env_steps, lambda seeds: evaluate(attempt.policy, seeds).mean)
 
     settings = {
         "iterations": 20,
@@ -220,13 +221,13 @@ def tune_in_plant(task: str, seed: int, most: int, **more: Any) -> dict[str, Any
 
     def after(attempt: Any) -> None:
         nonlocal played
-        fitted = attempt.tuned.fitted_plant
+        fitted = FITTED_PLANT.of(attempt)
         if played or not attempt.accepted or fitted is None:
             return
         try:
             watch.check(fitted.steps, lambda seeds: evaluate(attempt.policy, seeds).mean)
         except Ended:
-            played = attempt.standing.env_steps
+            played = attempt.counts.env_steps
 
     settings = {"policy": "linear", "refine": "model", "max_steps": most, "jobs": 1, **more}
     with tempfile.TemporaryDirectory() as folder:

@@ -113,13 +113,13 @@ def measured(name: str, method: str, seed: int, folder: str) -> Iterator[dict[st
     began = time.process_time()
     policygen.run(task, seed=seed, out=folder, on_attempt=found.append, **settings)
     seconds = round(time.process_time() - began, 1)
-    last = found[-1].standing
+    last = found[-1].counts
     everything = {"all_episodes": last.episodes, "all_steps": last.env_steps, "seconds": seconds}
     best = [attempt for attempt in found if attempt.accepted and attempt.policy is not None]
     for attempt in best if method == MODEL else best[-1:]:
-        standing = attempt.standing
+        counts = attempt.counts
         score = round(evaluate(attempt.policy, FRESH).mean, 4)
-        yield {"episodes": standing.episodes, "steps": standing.env_steps, "score": score, **everything}
+        yield {"episodes": counts.episodes, "steps": counts.env_steps, "score": score, **everything}
 
 
 def record(task: str, method: str, seed: int) -> None:

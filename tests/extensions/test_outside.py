@@ -22,14 +22,14 @@ def cap(equation, limit):
 STATEMENTS.add("limit", Statement(words=("limit",), rewrite=cap))
 """
 CHANGES = """
-from policygen.runs.notes import note
+from policygen.runs.notes import Note
 
 
 def count(policy, trajectories):
     return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
 
 
-note("action_changes", int, make=count, heading="changes of the action", number=float)
+Note("action_changes", int, make=count, heading="changes of the action", number=float)
 """
 SHAKE = """
 import numpy as np

@@ -107,7 +107,7 @@ def test_every_attempt_is_written_once_by_a_run_that_is_interrupted(name: str, m
         assert all(len(value) == 1 for name, value in values.items() if name != "settings"), values
         assert attempt.verdict in values["verdict"][0]
         assert "attempt/usd" not in values or attempt.number == 0  # not known
-        numbers = {"attempt/accepted": float(attempt.accepted), "attempt/episodes": attempt.standing.episodes}
+        numbers = {"attempt/accepted": float(attempt.accepted), "attempt/episodes": attempt.counts.episodes}
         numbers |= {"attempt/calls": attempt.number, "attempt/tokens_in": 2000 * attempt.number}
         if attempt.score is not None:
             numbers["attempt/score"] = attempt.score.mean

@@ -13,8 +13,9 @@ from planted import LINE, PENDULUM, equations, plant
 from policygen.errors import PolicyError
 from policygen.plants.fit import PlantRecord, PredictionError
 from policygen.policies.plant import Equations, Plant, drawn_starts
-from policygen.runs.attempt import Attempt, Tuned
+from policygen.runs.attempt import Attempt
 from policygen.runs.records import attempt_from_record, attempt_to_record
+from policygen.runs.stated import FITTED_PLANT, PLANT
 from policygen.tasks.spaces import Observation
 
 EVERY_KIND = """
@@ -122,15 +123,15 @@ ACCOUNT = PlantRecord("next rate = rate", 7, (PredictionError("rate", 0.5, None)
 
 
 def recorded() -> dict[str, Any]:
-    attempt = Attempt(1, None, None, plant=plant(EVERY_KIND), tuned=Tuned(fitted_plant=ACCOUNT))
+    attempt = Attempt(1, None, None, notes={PLANT.key: plant(EVERY_KIND), FITTED_PLANT.key: ACCOUNT})
     record: dict[str, Any] = json.loads(json.dumps(attempt_to_record(attempt)))
     return record
 
 
 def test_the_log_keeps_plants() -> None:
     read_back = attempt_from_record(recorded(), PENDULUM)
-    assert (read_back.plant, read_back.tuned.fitted_plant) == (plant(EVERY_KIND), ACCOUNT)
-    assert isinstance(read_back.tuned.fitted_plant.errors[0], PredictionError)
+    assert (PLANT.of(read_back), FITTED_PLANT.of(read_back)) == (plant(EVERY_KIND), ACCOUNT)
+    assert isinstance(FITTED_PLANT.of(read_back).errors[0], PredictionError)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_the_log_keeps_plants() -> None:
 )
 def test_a_damaged_plant_in_the_log_is_refused_in_one_sentence(part: str, name: str, value: object) -> None:
     record = recorded()
-    record[part][name] = value
+    record["notes"][part][name] = value
     with pytest.raises(PolicyError) as refused:
         attempt_from_record(record, PENDULUM)
     assert len(str(refused.value).splitlines()) == 1

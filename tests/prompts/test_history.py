@@ -20,6 +20,7 @@ from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, s
 from policygen.prompts.render import render_prompt, template_variables
 from policygen.runs.attempt import Attempt, saved
 from policygen.runs.config import effective_config
+from policygen.runs.ideas import IDEA
 from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.search.loop import new_search
@@ -53,7 +54,7 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
     first, second = context.attempts[1:]
     assert (first.comparison.gain, first.comparison.p, first.accepted) == (None, None, True)
     assert second.comparison.gain == pytest.approx(second.score.mean - first.score.mean)
-    assert (second.comparison.paired_episodes, second.accepted, second.idea) == (4, False, "Idea: lean less.")
+    assert (second.comparison.paired_episodes, second.accepted, IDEA.of(second)) == (4, False, "Idea: lean less.")
     _, request = texts(render_prompt(context, config))
     history = request.split("## Attempts so far\n")[1].split("\n## ")[0]
     assert f"refused: {second.comparison.gain:.3g} against 1 on 4 paired episodes" in history

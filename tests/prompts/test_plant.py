@@ -15,9 +15,11 @@ from policygen.policies.parse import parse
 from policygen.policies.plant import Plant
 from policygen.prompts.render import render_prompt
 from policygen.prompts.views import plant_view
-from policygen.runs.attempt import Attempt, Tuned
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context
+from policygen.runs.stated import FITTED_PLANT
+from policygen.runs.stated import PLANT as STATED
 from policygen.search.loop import new_search
 from policygen.search.refine import model
 from policygen.tasks.spaces import Actuator, Observation
@@ -90,7 +92,7 @@ def test_the_example_of_a_plant_can_be_read() -> None:
 
 def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> None:
     context, config = untuned()
-    context = after(context, Attempt(1, None, None, tuned=Tuned(fitted_plant=FITTED)), Attempt(2, None, None))
+    context = after(context, Attempt(1, None, None, notes={FITTED_PLANT.key: FITTED}), Attempt(2, None, None))
     view = plant_view(context)
     assert view["regressed"] == ("next velocity", "next spin")  # the reward is the task's
     assert [error.name for error in view["errors"]] == ["spin", "velocity"]
@@ -100,15 +102,16 @@ def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> Non
     assert "spin 0.12 / 0.47, velocity 0.02 / 0.05." in request
     assert "Mend the lines whose errors are large" in request
     good = replace(FITTED, errors=(PredictionError("spin", 0.001, None),))
-    _, request = words(after(context, Attempt(3, None, None, tuned=Tuned(fitted_plant=good))), config)
+    _, request = words(after(context, Attempt(3, None, None, notes={FITTED_PLANT.key: good})), config)
     assert "spin 0.001 / -." in request
     assert "It predicts well: leave it as it is and improve the policy." in request
 
 
 def test_a_plant_written_after_the_last_fit_is_shown_as_written() -> None:
     context, config = untuned()
-    fitted = Attempt(1, None, None, plant=Plant(next=(("angle", "angle + spin"),)), tuned=Tuned(fitted_plant=FITTED))
-    context = after(context, fitted, Attempt(2, None, None, plant=Plant(next=(("spin", "spin - 2*right"),))))
+    first, second = Plant(next=(("angle", "angle + spin"),)), Plant(next=(("spin", "spin - 2*right"),))
+    fitted = Attempt(1, None, None, notes={STATED.key: first, FITTED_PLANT.key: FITTED})
+    context = after(context, fitted, Attempt(2, None, None, notes={STATED.key: second}))
     _, request = words(context, config)
     assert f"``` next angle = angle + spin next spin = spin - 2*right {STARTS} reward = 1 ends" in request
     assert "Not fitted to data yet." in request
@@ -136,12 +139,12 @@ def test_a_reply_holds_a_policy_with_a_plant_or_a_plant_alone(monkeypatch: pytes
     both = fenced(*PLANT, "left = 0", "right = 2*angle")
     attempts, _, context, config = replied([both, fenced(mended)], monkeypatch)
     first, second = attempts[-2:]
-    assert first.plant is not None
+    assert STATED.of(first) is not None
     assert not first.problems
     assert not second.problems
-    assert dict(second.plant.next) == {"velocity": "velocity + 0.39*right - 0.195"}
+    assert dict(STATED.of(second).next) == {"velocity": "velocity + 0.39*right - 0.195"}
     assert second.proposed is not None
-    account = second.tuned.fitted_plant
+    account = FITTED_PLANT.of(second)
     _, request = texts(render_prompt(context, config))
     assert account.text in request
     assert "push" in account.text  # of the line that stayed
@@ -156,4 +159,4 @@ def test_a_problem_in_a_line_of_the_plant_is_shown_and_corrected(monkeypatch: py
     assert "unknown observation `angel`" in repair
     assert "line 3 was: `next angel = angle + 0.02*spin`" in repair
     assert "repeat the other lines of your policy and your plant as they were, inside one fenced code block" in repair
-    assert dict(attempts[1].plant.next) == {"angle": "angle + 0.02*spin"}
+    assert dict(STATED.of(attempts[1]).next) == {"angle": "angle + 0.02*spin"}

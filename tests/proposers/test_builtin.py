@@ -21,6 +21,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
+from policygen.runs.ideas import IDEA
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -137,7 +138,7 @@ def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_b
 def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_one_that_goes_on() -> None:
     stalling: dict[str, Any] = {"policy": "linear", "refine": "cma:60", "episodes": 4, "final_episodes": 4, "seed": 1}
     whole = policygen.run("mountaincar", jobs=1, iterations=9, **stalling)
-    exchanged = [attempt for attempt in whole.attempts if "two labels exchanged" in attempt.idea]
+    exchanged = [attempt for attempt in whole.attempts if "two labels exchanged" in IDEA.of(attempt)]
     assert exchanged
     best = next(one for one in reversed(whole.attempts) if one.accepted and one.number < exchanged[0].number).policy
     assert isinstance(best, policygen.LinearPolicy)
@@ -193,7 +194,7 @@ DRAWN = {"episodes": 4, "warmup_episodes": 4, "final_episodes": 5, "fragility": 
 
 def proposals(out: Path, **settings: object) -> list[Policy]:
     result = policygen.run("mountaincar", llm="random", out=out, **{**DRAWN, "iterations": 3, **settings})
-    assert {one["model"] for one in attempts_of(result.folder)[1:]} == {"random"}
+    assert {one["requests"]["model"] for one in attempts_of(result.folder)[1:]} == {"random"}
     return [one.proposed for one in result.attempts[1:] if one.proposed is not None]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from searched import made
 from support import Written, attempts_of, fenced
 
 import policygen
+from policygen.episodes.score import sampled_score
+from policygen.episodes.simulator import Simulator
+from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse
-from policygen.runs.attempt import MOST_CACHED, Played, SavedPolicy, saved
+from policygen.runs.attempt import MOST_CACHED, Attempt, Played, SavedPolicy, saved
 from policygen.runs.logbook import Logbook
 from policygen.search.resume import load_run
 
@@ -38,12 +42,20 @@ def test_a_policy_of_an_attempt_keeps_a_few_hundred_bytes_and_reads_the_same() -
     assert first.digest != saved_policy(0.25).digest
 
 
-def test_episodes_in_short_are_arrays_and_read_back() -> None:
-    rows = [(1.5, 7, "terminated", {"forward": 0.5}), (float("inf"), 9, "cut", {"forward": 0.0})]
-    played = Played.of_rows(rows)
-    assert (played.returns.shape, played.lengths.tolist(), played.terminated.tolist()) == ((2,), [7, 9], [True, False])
-    assert played.rows == rows
-    assert Played.of_rows([row[:3] for row in rows]).rows == [(*row[:3], {}) for row in rows]
+@pytest.mark.parametrize("exact", [False, True])
+def test_episodes_in_short_have_all_terms_and_a_return_each(exact: bool) -> None:
+    task = policygen.load_task("cartpole")
+    with Simulator(task) as simulator:
+        first, second = simulator.play(RandomActor(task, 0), (1, 2))
+    trajectories = [replace(first, terms=(("forward", 0.5),)), second]
+    score = replace(
+        sampled_score(trajectories, "copies"), exact=exact, **({"returns": (), "seeds": ()} if exact else {})
+    )
+    attempt = Attempt(1, None, score, Played.of(trajectories, exact=exact))
+    assert attempt.returns == (first.episode_return, second.episode_return)
+    assert attempt.played.lengths == (first.length, second.length)
+    assert attempt.played.terminated == (True, True)
+    assert attempt.played.terms == {"forward": (0.5, 0.0)}
 
 
 @pytest.fixture(scope="module")

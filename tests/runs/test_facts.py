@@ -18,7 +18,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.runs.facts import CURVE_COLUMNS, curve_csv, read_record, run_facts
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
-from policygen.runs.notes import NOTES, note
+from policygen.runs.notes import NOTES, Note
 from policygen.runs.records import FinalScore
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -119,7 +119,7 @@ def test_a_note_of_another_file_is_shown_on_the_page_and_in_compare(
         return sum(int((one.actions[1:] != one.actions[:-1]).sum()) for one in played)
 
     monkeypatch.setattr(NOTES, "_entries", dict(NOTES._entries))
-    note("action_changes", int, make=changes, heading="changes of the action", number=float)
+    Note("action_changes", int, make=changes, heading="changes of the action", number=float)
     runs = [policygen.run("cartpole", iterations=1, episodes=4, final_episodes=4, seed=seed) for seed in (0, 1)]
     best = [changes(None, played_of(run)) for run in runs]
     table = policygen.facts(runs[0])

@@ -13,7 +13,7 @@ from support import Written, fenced
 import policygen
 from policygen.errors import PolicyError
 from policygen.runs.logbook import Logbook
-from policygen.runs.notes import NOTES, Note, Shown, made_notes, note, notes_from_record, notes_to_record, shown_notes
+from policygen.runs.notes import NOTES, Note, Shown, made_notes, notes_from_record, notes_to_record, shown_notes
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def changes(_: object, trajectories: Any) -> int:
 
 @pytest.mark.usefixtures("workplace")
 def test_a_note_of_an_attempt_is_made_recorded_and_shown() -> None:
-    counted: Note[int] = note("changes", int, make=changes, heading="changes of the action", number=float)
+    counted: Note[int] = Note("changes", int, make=changes, heading="changes of the action", number=float)
     provider, small = Written([fenced("left = 0\nright = angle")]), {"episodes": 5, "final_episodes": 5}
     result = policygen.run("cartpole", llm=provider, policy="linear", iterations=1, **small)
     random, first = result.attempts
@@ -55,16 +55,16 @@ def test_a_note_of_an_attempt_is_made_recorded_and_shown() -> None:
 
 
 def test_a_note_that_cannot_be_made_is_left_out_with_a_warning() -> None:
-    note("broken", int, make=lambda policy, trajectories: 1 // 0)
-    note("without", int, make=lambda policy, trajectories: None)
-    note("four", int, make=lambda policy, trajectories: 4)
+    Note("broken", int, make=lambda policy, trajectories: 1 // 0)
+    Note("without", int, make=lambda policy, trajectories: None)
+    Note("four", int, make=lambda policy, trajectories: 4)
     with pytest.warns(UserWarning, match="`broken` is left out, because making it failed: integer division"):
         found = made_notes(None, [])
     assert found == {"four": 4}
 
 
 def test_notes_are_checked_when_they_are_read_back() -> None:
-    swing = note("swing", Swing, words=lambda one: f"{one.widest:g}", heading="widest swing")
+    swing = Note("swing", Swing, words=lambda one: f"{one.widest:g}", heading="widest swing")
     notes = {"swing": Swing(float("inf"), (1, 2))}
     record = json.loads(json.dumps(notes_to_record(notes)))
     assert notes_from_record(record) == notes
@@ -79,7 +79,7 @@ def test_a_note_that_is_registered_after_reading_is_kept_and_read_on_demand() ->
     record = {"late": {"widest": 2, "steps": [3]}}
     noted = Noted(notes_from_record(record))
     assert notes_to_record(noted.notes) == record
-    late: Note[Swing] = note("late", f"{__name__}:Swing")
+    late: Note[Swing] = Note("late", f"{__name__}:Swing")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert late.of(noted) == Swing(2.0, (3,))

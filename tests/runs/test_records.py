@@ -9,7 +9,7 @@ import pytest
 
 from policygen.episodes.score import Score, score_of_returns
 from policygen.policies.parse import parse
-from policygen.runs.attempt import Attempt, Played, Requests, Standing, Tuned, TuningState, saved
+from policygen.runs.attempt import Attempt, Counts, Played, Requests, Standing, Tuned, TuningState, saved
 from policygen.runs.numerics import UNDEFINED
 from policygen.runs.records import (
     SUMMARY,
@@ -42,7 +42,7 @@ def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
         2,
         saved(policy),
         SAMPLED,
-        Played.of_rows([(1.0, 3, "terminated", {"goal": 1.0}), (0.0, 9, "cut")]),
+        Played((3, 9, 4), (True, False, True), {"goal": (1.0, 0.0, 2.0)}),
         kind="tuning",
         notes={UNDEFINED.key: (("x", 0.5), ("y", float("inf")))},
         requests=Requests(usd=None),
@@ -50,11 +50,12 @@ def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
             "cma", saved(policy), EXACT, (("levels", 0.1),), TuningState((0.1, 2.5), (-0.5,), 2.5, climbing=True)
         ),
         standing=Standing(validated_mean=0.25, validated_episodes=4),
+        counts=Counts(7, 30, wall_seconds=0.5),
     )
     written = json.loads(json.dumps(attempt_to_record(attempt)))
     assert "task" not in written["policy"]
     back = attempt_from_record(written, task)
-    assert back.played.rows == [(1.0, 3, "terminated", {"goal": 1.0}), (0.0, 9, "cut", {"goal": 0.0})]
+    assert back.returns == (1.0, 2.0, 4.0)
     assert back == attempt
     assert (back.policy, back.proposed) == (policy, policy)
 

@@ -73,14 +73,14 @@ def test_attempts_that_only_tuned_and_their_episodes_stay() -> None:
     assert after[: len(before)] == before
     assert [one["kind"] for one in after[len(before) :]][:2] == ["proposal", "proposal"]
     assert [one["number"] for one in after] == list(range(len(after)))
-    assert after[-2]["episodes"] <= after[-1]["episodes"] <= 900
-    assert before[-1]["episodes"] < after[len(before)]["episodes"]
+    assert after[-2]["counts"]["episodes"] <= after[-1]["counts"]["episodes"] <= 900
+    assert before[-1]["counts"]["episodes"] < after[len(before)]["counts"]["episodes"]
 
 
 def test_an_attempt_that_a_budget_cut_short_goes_on_with_its_recorded_reply() -> None:
     settings: dict[str, Any] = {**SMALL, "iterations": 2}
     folder = made("frozenlake", "part", Written([ALWAYS_DOWN, NO_POLICY]), **settings, max_calls=2)
-    assert attempts_of(folder)[2]["stopped"]
+    assert attempts_of(folder)[2]["notes"]["stopped"]
     asked = Written([BEST_LAKE])
     carry_out(resume(folder, asked, {"max_calls": 3}))
     assert len(asked.prompts) == 1

@@ -9,6 +9,7 @@ from chat_server import ChatServer
 from support import Line, fenced, page_of, summary_of, the_run, transcript_of
 
 from policygen.runs.logbook import Logbook
+from policygen.runs.stated import violations_of
 
 ENVS = Path(__file__).parents[2] / "envs"
 RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.5"\n'
@@ -37,7 +38,7 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
     assert said.code == 0, said.err
     folder = the_run(Path("results"))
     first, _, drifting = Logbook(folder).attempts()
-    assert [one.name for one in first.violations] == ["rail", "upright"]
+    assert [one.name for one in violations_of(first)] == ["rail", "upright"]
     assert drifting.score.mean > 20  # far longer than the best, and refused
     assert not drifting.accepted
     assert "worse: it violates `rail` more often, in" in said.out
@@ -64,11 +65,11 @@ def test_tuning_meets_requirements_and_a_resumed_run_does_the_same(line: Line) -
     assert line("run", "mine.toml", *SHORT, *tuned).code == 0
     folder = the_run(Path("results"))
     best = Logbook(folder).attempts()[1]
-    assert best.violations[0].violated == 0
+    assert violations_of(best)[0].violated == 0
     assert best.score.mean > best.tuned.proposed_score.mean
     (folder / "summary.json").unlink()
     log = folder / "attempts.jsonl"
     text = log.read_bytes()
     log.write_bytes(text[: text.index(b"\n") + 1])
     assert line("resume", folder).code == 0
-    assert Logbook(folder).attempts()[1].violations == best.violations
+    assert violations_of(Logbook(folder).attempts()[1]) == violations_of(best)

@@ -326,7 +326,7 @@ def test_requests_that_failed_stay_counted_however_often_a_run_is_resumed() -> N
                 finish(folder)
         finish(folder)
     assert summary_of(folder)["llm_calls"] == 6
-    assert [a["calls"] for a in attempts_of(folder)] == [0, 1, 3, 2]
+    assert [a["requests"]["calls"] for a in attempts_of(folder)] == [0, 1, 3, 2]
     assert sum(line["requests"] for line in transcript_of(folder)) == 6
 
 

@@ -45,7 +45,7 @@ def test_a_run_of_builtin_ends_with_a_small_table_that_is_not_worse(tmp_path: Pa
     again = race(course.entrant(last.policy), course.entrant(before.policy), [200])
     assert not again.is_lost(MARGIN)
     assert found.summary.iterations == len(attempts) - 2
-    assert found.summary.episodes == last.standing.episodes
+    assert found.summary.episodes == last.counts.episodes
     assert not {*again.challenger.seeds} & {*last.score.seeds}
 
 

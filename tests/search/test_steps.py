@@ -40,7 +40,7 @@ def test_the_steps_are_never_exceeded(
     monkeypatch.setattr(model, "INNER_EPISODES", 200)
     folder = made(task, "results", max_steps=steps, **TINY, **settings)
     assert 0 < summary_of(folder)["env_steps"] <= steps
-    assert all(attempt["env_steps"] <= steps for attempt in attempts_of(folder))
+    assert all(attempt["counts"]["env_steps"] <= steps for attempt in attempts_of(folder))
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_a_close_comparison_goes_on_while_single_episodes_are_affordable() -> No
     last = context.attempts[-1]
     assert last.accepted
     assert last.comparison.paired_episodes == 8
-    assert last.standing.env_steps < 2_000
+    assert last.counts.env_steps < 2_000
 
 
 def test_first_data_take_a_twentieth_of_the_steps_however_short_episodes_are() -> None:
     settings = {**TINY, "refine": "none", "policy": "linear"}
     first = attempts_of(made("inverted-pendulum", "results", max_steps=20_000, **settings))[0]
-    assert first["env_steps"] >= 1_000
+    assert first["counts"]["env_steps"] >= 1_000
     assert len(first["score"]["returns"]) > 20
     few = attempts_of(made("inverted-pendulum", "results", max_steps=20_000, **settings, warmup_episodes=3))[0]
     assert len(few["score"]["returns"]) == 3
@@ -119,7 +119,7 @@ def test_steps_are_told_by_their_purpose(line: Line) -> None:
     spent = steps_played(attempts)
     assert (spent.random, spent.tuning) == (3 * length, sum(tuned) * length)
     assert spent.judging >= 2 * 2 * length
-    assert spent.random + sum(tuned) * length + spent.judging == spent.total == attempts[-1].standing.env_steps
+    assert spent.random + sum(tuned) * length + spent.judging == spent.total == attempts[-1].counts.env_steps
     parts = f"{spent.random:,} with random actions, {spent.tuning:,} for tuning, {spent.judging:,} for judging policies"
     assert f"# environment steps: {spent.total:,} before the final score ({parts})" in line("show", folder).out
     assert f"{spent.total:,} before the final score ({parts})" in unescape(page_of(folder))

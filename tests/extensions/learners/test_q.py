@@ -176,4 +176,4 @@ def test_a_run_counts_and_records_what_the_learner_played(tmp_path: Path) -> Non
     attempt = policygen.run("frozenlake", refine="q:60", out=tmp_path, jobs=1, **few).attempts[1]
     assert attempt.tuned.refinement.startswith("q over 16 entries, 60 episodes: ")
     # Random actions, the proposal, the learner, the table that it left.
-    assert attempt.standing.episodes == 4 + 4 + 60 + 4
+    assert attempt.counts.episodes == 4 + 4 + 60 + 4

@@ -18,6 +18,7 @@ from policygen.extensions.learners.learner import Step
 from policygen.extensions.learners.q import CellView, LearnerActor
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
+from policygen.runs.stated import SHAPING
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
 
@@ -88,17 +89,17 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
 
 def test_a_run_tunes_on_the_objective_and_scores_the_return(taught: policygen.RunResult) -> None:
     _, first, second, third, *_ = taught.attempts
-    assert first.shaping == Shaping((("still", "exp(-abs(velocity))"),), "10*still", "1")
+    assert SHAPING.of(first) == Shaping((("still", "exp(-abs(velocity))"),), "10*still", "1")
     assert " for its objective (" in first.tuned.refinement
     assert first.tuned.refinement.endswith("; its potential was not used: only q uses one")
-    assert second.shaping == Shaping((), "reward - abs(position)")
-    assert third.shaping is None
+    assert SHAPING.of(second) == Shaping((), "reward - abs(position)")
+    assert SHAPING.of(third) is None
     assert "objective" not in third.tuned.refinement
     assert second.proposed == first.policy or second.policy == first.policy
     assert len({attempt.digests[0] for attempt in (first, second, third)}) == 3
     assert first.score is not None
     assert taught.policy is not None
-    assert first.score.returns == pytest.approx(first.played.returns.tolist())
+    assert first.score.returns == pytest.approx(first.played.lengths)  # each step pays 1
     assert max(first.score.returns) <= 500  # each step pays 1, and its objective up to 10
     again = policygen.Policy.load(taught.folder)
     assert again == taught.policy
@@ -114,9 +115,9 @@ def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
         for name, text in (("told", reply), ("untold", reply.replace("potential", "let unused")))
     }
     told, untold = (results[name].attempts[1] for name in ("told", "untold"))
-    assert told.shaping == Shaping(potential="(row + column)/6")
-    assert untold.shaping is None
+    assert SHAPING.of(told) == Shaping(potential="(row + column)/6")
+    assert SHAPING.of(untold) is None
     assert told.policy is not None
     assert told.policy != untold.policy
     assert told.score == exact_score(told.policy, mdp_of(LAKE))
-    assert told.standing.episodes == untold.standing.episodes == 2 + 2 + 120 + 2
+    assert told.counts.episodes == untold.counts.episodes == 2 + 2 + 120 + 2

@@ -170,9 +170,11 @@ def test_a_task_has_its_own_panel_and_a_group_its_colour_in_all(tmp_path: Path) 
 
 
 def recorded(run: Path, **changes: Any) -> Path:
-    """Change these fields of all attempts in the log of a run; return the run."""
+    """Change these fields of the requests of all attempts in the log of a run; return the run."""
     log = run / "attempts.jsonl"
-    records = [json.loads(line) | changes for line in log.read_text().splitlines()]
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    for record in records:
+        record["requests"] |= changes
     log.write_text("".join(json.dumps(record) + "\n" for record in records))
     return run
 

@@ -56,9 +56,9 @@ def test_a_reply_is_credited_with_its_score_before_tuning() -> None:
     settings = {"llm": Written([weak]), "iterations": 1, "episodes": 4, "final_episodes": 2, "policy": "linear"}
     run = policygen.run("cartpole", refine="cma:60", out="results", **settings).folder
     (attempt,) = attempts_of(run)[1:]
-    assert attempt["proposed_score"]["mean"] < attempt["score"]["mean"]
+    assert attempt["tuned"]["proposed_score"]["mean"] < attempt["score"]["mean"]
     ((row,), _) = make_dataset([run], "sft")
-    assert (row["score"], row["kind"]) == (attempt["proposed_score"]["mean"], "linear")
+    assert (row["score"], row["kind"]) == (attempt["tuned"]["proposed_score"]["mean"], "linear")
 
 
 def test_pairs_have_one_prompt_and_a_better_and_a_worse_reply(workplace: Path) -> None:
