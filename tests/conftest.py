@@ -17,9 +17,9 @@ from searched import made
 from support import Line, Said, foreign_variables
 
 from policygen import cli
+from policygen.extensions.plants.notes import FITTED_PLANT
 from policygen.extensions.plots.curves import LearningCurve
 from policygen.runs.reading import best_attempt
-from policygen.runs.stated import FITTED_PLANT
 from policygen.search import runner
 from policygen.tasks import warmup
 

@@ -20,18 +20,18 @@ from searched import attempts_of
 from support import Written
 
 import policygen
+from policygen.extensions.plants.fit import PlantRecord, PredictionError
+from policygen.extensions.plants.notes import FITTED_PLANT
 from policygen.extensions.seats.drive import StepQuestions
 from policygen.extensions.seats.mediate import plan_prompt
 from policygen.extensions.seats.session import repaired, system_message
 from policygen.extensions.worlds.robot import RoomReport
-from policygen.plants.fit import PlantRecord, PredictionError
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import used_templates
 from policygen.proposers.drafter import described_by
 from policygen.runs.config import Refinement, effective_config
-from policygen.runs.stated import FITTED_PLANT
 from policygen.search.loop import new_search
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement

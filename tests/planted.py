@@ -10,9 +10,9 @@ import numpy as np
 
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, HeldRandomActor, Trajectory
-from policygen.plants.transitions import Transitions
+from policygen.extensions.plants.equations import Equations, Plant
+from policygen.extensions.plants.transitions import Transitions
 from policygen.policies.parse import ParseResult, parse
-from policygen.policies.plant import Equations, Plant
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation

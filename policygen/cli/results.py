@@ -56,14 +56,16 @@ def _show_run(run: Path, number: int | None) -> None:
     """Print the plant and the values that were not finite of an attempt (default: the best), and the run's facts."""
     from policygen.progress import tuning_warning
     from policygen.runs.facts import lines_of, note_facts, read_record, run_facts
-    from policygen.runs.stated import FITTED_PLANT
+
+    if opt.installed("plants"):
+        from policygen.extensions.plants.notes import FITTED_PLANT
 
     try:
         record = read_record(run)
         best = record.best if number is None else record.attempts[number]
         if best is not None and (warning := tuning_warning(best, record.config.llm)):
             say(f"\nWarning: {warning}", err=True)
-        if best is not None and (plant := FITTED_PLANT.of(best)) is not None:
+        if best is not None and opt.installed("plants") and (plant := FITTED_PLANT.of(best)) is not None:
             say(f"\n{plant.to_text()}")
         say("")
         figures = run_facts(record) if number is None or best is None else note_facts(best)

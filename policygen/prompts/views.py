@@ -1,4 +1,4 @@
-"""Views for templates: plain data of the task, requirements, objectives and the plant."""
+"""Views for templates: plain data of the task, requirements and objectives."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import numpy as np
 
 from policygen.episodes.requirements import Violations
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import AHEAD
-from policygen.policies.plant import ENDS, NEXT
-from policygen.policies.shaping import REWARD, Measure
+from policygen.policies.shaping import Measure
 from policygen.prompts.refused import rows_at
 from policygen.prompts.sections import Section, add_section
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.runs.attempt import Attempt
 from policygen.runs.state import Context
-from policygen.runs.stated import FITTED_PLANT, PLANT, SHAPING, revised, violations_of
+from policygen.runs.stated import SHAPING, violations_of
 from policygen.tasks.spaces import Observation, alike, span
 from policygen.tasks.task import Task
 
@@ -175,44 +173,8 @@ def _episodes(attempt: Attempt, context: Context) -> list[Trajectory]:
     return [episode.trajectory for episode in context.buffer.of_attempt(attempt.number, len(attempt.played))]
 
 
-# --- plant -----------------------------------------------------------------------------------------------------------
-
-
-def plant_view(context: Context) -> View | None:
-    """Return the plant so far for templates; None if the run does not tune in a plant.
-
-    It is the one fitted last, or the one of the replies if a reply has written one since.
-    """
-    if not _tunes_in_plant(context):
-        return None
-    stated = revised(context.task, context.attempts)
-    changes = (a for a in reversed(context.attempts) if FITTED_PLANT.of(a) is not None or PLANT.of(a) is not None)
-    account = next(map(FITTED_PLANT.of, changes), None)
-    lines = account.text.splitlines() if account is not None else stated.to_text().splitlines()
-    own = {f"{NEXT} {name}" for name, _ in stated.next}
-    own |= {name for name, text in ((REWARD, stated.reward), (ENDS, stated.ends)) if text}
-    sides = [line.partition(" = ")[0] for line in lines] if account is not None else []
-    regressed = tuple(s for s in sides if (s.startswith(f"{NEXT} ") or s in (REWARD, ENDS)) and s not in own)
-    errors = sorted(account.errors, key=lambda error: -error.larger) if account is not None else []
-    return {
-        "lines": lines,
-        "steps": account.steps if account is not None else 0,  # that it was fitted to; 0: its numbers are as written
-        "regressed": regressed,  # left-hand sides of lines of a fit that no reply and no task file has stated
-        "errors": errors,  # of the observations, worst predicted first
-        "largest": errors[0].larger if errors else 0.0,
-        "ahead": AHEAD,  # steps that `PredictionError.ahead` looks ahead
-    }
-
-
-def _tunes_in_plant(context: Context) -> bool:
-    return context.tuning is not None and context.tuning.method == "model"
-
-
-for section in (
-    Section("requirements", lambda context, config: requirement_views(context), "after_account"),
-    Section("objectives", lambda context, config: objective_views(context) if config.shape else [], "after_history"),
-    Section("plant", lambda context, config: plant_view(context), "after_episodes"),
-    Section("plant_language", lambda context, config: _tunes_in_plant(context), "after_language"),
-    Section("shaping", lambda context, config: config.shape, "after_language"),
-):
-    add_section(section)
+add_section(Section("requirements", lambda context, config: requirement_views(context), "after_account"))
+add_section(
+    Section("objectives", lambda context, config: objective_views(context) if config.shape else [], "after_history")
+)
+add_section(Section("shaping", lambda context, config: config.shape, "after_language"))

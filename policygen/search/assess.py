@@ -21,7 +21,7 @@ from policygen.runs.budget import STOPPED
 from policygen.runs.ideas import IDEA
 from policygen.runs.methods import METHODS
 from policygen.runs.state import Assessment, Search
-from policygen.runs.stated import FITTED_PLANT, SHAPING, revised, violations_of
+from policygen.runs.stated import SHAPING, violations_of
 from policygen.runs.tuning import (
     CAREFUL_STEP,
     FIRST_STEP,
@@ -201,7 +201,7 @@ class _Better:
     policy: Policy
     performance: Performance
     tuned: Tuned
-    watched: Sequence[Trajectory] = ()  # the real episodes that tuning in a plant recorded, for the replay buffer
+    watched: Sequence[Trajectory] = ()  # the episodes that tuning recorded, for the replay buffer
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -222,11 +222,10 @@ def _tuned(
         return _Better(policy, performance, Tuned())
     careful = not floor and runner.config.refine.most_episodes is None and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
-    plant = revised(search.task, [*search.attempts, attempt])
     try:
         starts_anew = floor and starts_new_search(attempt, search.attempts)
         state = None if starts_anew else _tuning_state(policy, attempt, search, first_step)
-        trials = replace(trials, plant=plant, first_step=first_step, floor=floor, state=state)
+        trials = replace(trials, attempts=[*search.attempts, attempt], first_step=first_step, floor=floor, state=state)
         refined = refine(policy, method, trials, runner.config.seed + attempt.number)
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -240,7 +239,6 @@ def _tuned(
     finally:
         runner.tell(None)
     assert tuned.score is not None
-    notes = {FITTED_PLANT.key: refined.plant} if refined.plant is not None else {}
     found, result = None, f"{tuned.score.mean:.4g}"
     if score is not None:
         ones = replace(tuned.score, violations=tuned.violations), replace(score, violations=performance.violations)
@@ -250,10 +248,10 @@ def _tuned(
     if found is not None and found.verdict != "better":
         words += ", which did not help and was dropped"
         dropped = Tuned(words, tuning=refined.state)
-        return _Better(policy, performance, dropped, refined.watched, notes)
+        return _Better(policy, performance, dropped, refined.watched, refined.notes)
     words += ", which violates hard requirements less often" if found is not None and found.excess else ""
     kept = Tuned(words, attempt.saved, score, refined.spread, refined.state)
-    return _Better(refined.policy, tuned, kept, refined.watched, notes)
+    return _Better(refined.policy, tuned, kept, refined.watched, refined.notes)
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
@@ -292,8 +290,8 @@ def _refinement_in_words(refined: Refined, result: str, shaping: Shaping | None)
     cost = "no episodes: exact scores"
     if refined.episodes:
         cost = f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
-    if refined.plant is not None:
-        cost = f"in a plant fitted to {refined.plant.steps:,} steps, {cost} of the environment"
+    if refined.place:
+        cost = f"{refined.place}, {cost} of the environment"
     what, remark = "entries" if METHODS[refined.method].for_tables else "constants", ""
     if shaping is not None and shaping.objective:
         cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")

@@ -49,7 +49,7 @@ class Task:
         texts: observed texts, which features search for phrases.
         features: named expressions over the observations and earlier features.
         reward, ends: the documented reward of a step, and the documented condition that ends an episode, both in the
-            language of plants (see `policygen.policies.plant`); empty: to be identified from data.
+            language of plants (see `policygen.extensions.plants.equations`); empty: to be identified from data.
         starts: documented distributions of observations at the start of an episode: `uniform(LOW, HIGH)` or
             `normal(MEAN, DEVIATION)`.
         requirements: conditions that episodes must meet, whatever their return.

@@ -11,11 +11,11 @@ from searched import made, searched
 from support import Line, Written, attempts_of, fenced, page_of, summary_of
 
 from policygen.errors import UsageError
+from policygen.extensions.plants import tuning as model
 from policygen.runs.attempt import steps_played
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.search.prepare import within_steps
-from policygen.search.refine import model
 from policygen.search.resume import resume
 from policygen.tasks.load import load_task
 

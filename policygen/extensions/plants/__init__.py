@@ -1,23 +1,26 @@
 """Plants: equations of motion that replies write and tuning fits to episodes (`--refine model`)."""
 
+# Imports inside functions keep the time to read a policy short: most need no plant.
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from policygen.errors import PolicyError, UsageError
+from policygen.extensions.plants.notes import MOST_ROUNDS
 from policygen.policies.parts import Parts
 from policygen.policies.statements import STATEMENTS, Line, Statement
+from policygen.prompts.sections import Section, add_section
 from policygen.runs.methods import METHODS, Method
+from policygen.runs.state import Context
 from policygen.tasks.task import Task, decision_names
 
-# Most fits of the plant for a proposal. After each fit a real episode is played, or several short ones.
-MOST_ROUNDS = 25
 MOST_OBSERVED = 6  # observations up to which `auto` tunes in a plant; regressions over more take minutes
 
 
 def _check(task: Task) -> None:
-    from policygen.policies.plant import Equations, known_plant  # start-up time
+    from policygen.extensions.plants.equations import Equations, known_plant
 
     if task.text_names:
         return
@@ -28,7 +31,7 @@ def _check(task: Task) -> None:
 
 
 def _read(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Any:
-    from policygen.extensions.plants.read import read_plant  # start-up time
+    from policygen.extensions.plants.read import read_plant
 
     return read_plant(parts, lines)
 
@@ -37,6 +40,18 @@ def _private(task: Task, lines: Sequence[Line]) -> list[str]:
     return [*decision_names(task), *(line.name for line in lines if line.word == "hidden")]
 
 
+def _tunes_in_plant(context: Context) -> bool:
+    return context.tuning is not None and context.tuning.method == "model"
+
+
+def _shown(context: Context) -> Any:
+    from policygen.extensions.plants.prompts import plant_view
+
+    return plant_view(context) if _tunes_in_plant(context) else None
+
+
+add_section(Section("plant", lambda context, config: _shown(context), "after_episodes"))
+add_section(Section("plant_language", lambda context, config: _tunes_in_plant(context), "after_language"))
 STATEMENTS.add(
     "plant",
     Statement(
@@ -51,7 +66,7 @@ STATEMENTS.add(
 METHODS.add(
     "model",
     Method(
-        "policygen.search.refine.model:tune_in_plant",
+        "policygen.extensions.plants.tuning:tune_in_plant",
         most_episodes=MOST_ROUNDS,
         check=_check,
         suits=lambda task: len(task.observations) <= MOST_OBSERVED,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policygen.errors import ExpressionError, PolicyError
+from policygen.extensions.plants.equations import ENDS, HIDDEN, NEXT, REWARD, START, Equations, Plant, read_start
 from policygen.policies.parts import Parts
-from policygen.policies.plant import ENDS, HIDDEN, NEXT, REWARD, START, Equations, Plant, read_start
 from policygen.policies.statements import Line
 from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
 from policygen.quantities.tree import Node, read_by

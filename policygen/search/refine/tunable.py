@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.plants.fit import PlantRecord
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.normalise import is_definition
-from policygen.policies.plant import Plant
 from policygen.policies.policy import Policy
 from policygen.policies.rows import Rule
 from policygen.policies.shaping import Measure
@@ -22,7 +21,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
-from policygen.runs.attempt import TuningState
+from policygen.runs.attempt import Attempt, TuningState
 from policygen.runs.tuning import FIRST_STEP
 
 Vector = npt.NDArray[np.float64]
@@ -54,7 +53,7 @@ class Trials:
         watch: plays one policy and returns its episodes.
         seen: the episodes in the replay buffer; empty unless the method has `most_episodes`.
         affords_one: whether another episode may be played.
-        plant: the equations of motion of the task, as revised by replies; for `model`.
+        attempts: the attempts so far, the present one included; a method may read their notes.
         first_step: first change of a constant, as a share of its size, when `cma` starts a new search.
         mdp: the MDP of the task, if it is known.
         floor: least size of a constant outside features (`let`). The first change of a constant is proportional to its
@@ -72,7 +71,7 @@ class Trials:
     watch: Callable[[Policy, Sequence[int]], list[Trajectory]] | None = None
     seen: Sequence[Trajectory] = ()
     affords_one: Callable[[], bool] = lambda: True
-    plant: Plant | None = None
+    attempts: Sequence[Attempt] = ()
     first_step: float = FIRST_STEP
     mdp: FiniteMDP | None = None
     floor: float = 0.0
@@ -106,8 +105,9 @@ class Refined:
             of the search, as a share of the constant or its range; it is large if the return hardly depends on it.
         state: the state from which `cma` can continue.
         climb: mean score of the candidates of the first and of the last generation; None for other methods than `cma`.
-        watched: the real episodes of `model`, recorded step by step.
-        plant: the plant that `model` fitted to them.
+        watched: the episodes of the environment that were recorded step by step, for the replay buffer.
+        notes: what the method notes of the attempt.
+        place: where it tuned, in words, if not in the environment.
     """
 
     policy: Policy
@@ -118,7 +118,8 @@ class Refined:
     state: TuningState | None = None
     climb: tuple[float, float] | None = None
     watched: tuple[Trajectory, ...] = ()
-    plant: PlantRecord | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
 
 
 class Tunable:

@@ -1,4 +1,4 @@
-"""Plants in replies: what is read, what is wrong with a line, and texts that mean harm."""
+"""Plants in replies: what is read, what is wrong with a line, and texts that mean harm (`extensions.plants`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, SWINGS, plant, policy, read
 
+from policygen.extensions.plants.equations import Equations
 from policygen.policies.parse import parse
-from policygen.policies.plant import Equations
 from policygen.tasks.spaces import ObservedText
 
 HIDDEN = "hidden push\nlet p = 2*push\nnext push = 0.9*push\nstart push = normal(0, 2)\nends = p > 3"

@@ -16,18 +16,17 @@ import numpy.typing as npt
 
 from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import FittedPlant, fit_plant
-from policygen.plants.identify import identify_plant
-from policygen.plants.simulate import play_in_plant
-from policygen.plants.transitions import Transitions
-from policygen.policies.plant import Equations, Plant, known_plant
+from policygen.extensions.plants.equations import Equations, Plant, revised
+from policygen.extensions.plants.fit import FittedPlant, fit_plant
+from policygen.extensions.plants.identify import identify_plant
+from policygen.extensions.plants.notes import FITTED_PLANT, MOST_ROUNDS, PLANT
+from policygen.extensions.plants.simulate import play_in_plant
+from policygen.extensions.plants.transitions import Transitions
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import TuningState
 from policygen.search.refine.cma import tune
 from policygen.search.refine.tunable import Refined, Trials, Vector
 
-# Most fits of the plant for a proposal. After each fit a real episode is played, or several short ones.
-MOST_ROUNDS = 25
 INNER_EPISODES = 2_000  # in the plant, for one search
 POPULATION = 24  # more candidates cost hardly more: all are computed together
 COMPARED = 24  # episodes in the plant for comparing policies
@@ -42,8 +41,8 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
     Without episodes to fit, and of an environment that is observed as text, it is tuned by `cma` in the environment.
 
     Args:
-        trials: plays the real episodes, one by one, and holds those played before. Its plant is fitted, by default that
-            of the task; missing equations are identified from the data.
+        trials: plays the real episodes, one by one, and holds those played before. The plant of the task, as revised by
+            the attempts, is fitted; missing equations are identified from the data.
     """
     task, rng = policy.task, np.random.default_rng(rng_seed)
     seen, watched = list(trials.seen), list[Trajectory]()
@@ -52,7 +51,7 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
     if trials.watch is None:
         return None
     floor = trials.tunable(policy).floor
-    known = trials.plant or known_plant(task)
+    known = revised(task, map(PLANT.of, trials.attempts))
     tried: list[Refined] = []
     for _ in range(MOST_ROUNDS):
         if len(watched) >= trials.episodes or not trials.affords_one():
@@ -80,7 +79,8 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
     fitted = _fitted(known, Transitions.of(task, seen), rng)
     inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
     best = tried[inside.index_of_best([one.policy for one in tried])]
-    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), plant=fitted.record)
+    notes, place = {FITTED_PLANT.key: fitted.record}, f"in a plant fitted to {fitted.record.steps:,} steps"
+    return replace(best, episodes=len(watched), method="model", watched=tuple(watched), notes=notes, place=place)
 
 
 def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:

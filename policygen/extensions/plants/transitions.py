@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.policies.plant import Column, Equations
+from policygen.extensions.plants.equations import Column, Equations
 from policygen.tasks.task import Task
 
 BLOCK = 10  # consecutive steps that a bootstrap sample draws together, because neighbouring steps are nearly equal

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from policygen.plants.fit import linear_least_squares
-from policygen.plants.transitions import Transitions
+from policygen.extensions.plants.equations import ENDS, Column, Equations, Plant, number_text
+from policygen.extensions.plants.fit import linear_least_squares
+from policygen.extensions.plants.transitions import Transitions
 from policygen.policies.features import Reader
-from policygen.policies.plant import ENDS, Column, Equations, Plant, number_text
 from policygen.quantities.text import is_name, next_of
 from policygen.tasks.task import decision_names, outputs_by_actuator
 

@@ -10,18 +10,18 @@ import pytest
 from searched import POLE, attempts_of, searched, texts
 from support import Written, fenced
 
-from policygen.plants.fit import AHEAD, PlantRecord, PredictionError
+from policygen.extensions.plants import tuning as model
+from policygen.extensions.plants.equations import Plant
+from policygen.extensions.plants.fit import AHEAD, PlantRecord, PredictionError
+from policygen.extensions.plants.notes import FITTED_PLANT
+from policygen.extensions.plants.notes import PLANT as STATED
+from policygen.extensions.plants.prompts import plant_view
 from policygen.policies.parse import parse
-from policygen.policies.plant import Plant
 from policygen.prompts.render import render_prompt
-from policygen.prompts.views import plant_view
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context
-from policygen.runs.stated import FITTED_PLANT
-from policygen.runs.stated import PLANT as STATED
 from policygen.search.loop import new_search
-from policygen.search.refine import model
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
 

@@ -12,9 +12,9 @@ from planted import EXACT, LINE, PENDULUM, driven, episode, equations, swings
 from support import Line
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import FittedPlant, PlantRecord, PredictionError, fit_plant
-from policygen.plants.transitions import Transitions
-from policygen.policies.plant import Equations
+from policygen.extensions.plants.equations import Equations
+from policygen.extensions.plants.fit import FittedPlant, PlantRecord, PredictionError, fit_plant
+from policygen.extensions.plants.transitions import Transitions
 
 
 def fitted(made: Equations | str, data: Transitions) -> FittedPlant:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from policygen.episodes.play import Array, Copies, Flags, Stepped, play, play_together
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.plants.fit import FittedPlant
-from policygen.policies.plant import Column, drawn_starts
+from policygen.extensions.plants.equations import Column, drawn_starts
+from policygen.extensions.plants.fit import FittedPlant
 
 LANES = 4_096  # episodes that are played side by side
 

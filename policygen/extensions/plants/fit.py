@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from policygen.plants.transitions import Transitions
-from policygen.policies.plant import NEXT, REWARD, Column, Equations, Plant
+from policygen.extensions.plants.equations import NEXT, REWARD, Column, Equations, Plant
+from policygen.extensions.plants.transitions import Transitions
 from policygen.quantities.spelling import compiled
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import names_in, needed_by

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from planted import LINE, PENDULUM, driven, episode, played, policy, swings
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.plants.fit import FittedPlant, with_errors
-from policygen.plants.identify import identify_plant
-from policygen.plants.transitions import Transitions
+from policygen.extensions.plants.equations import Equations, Plant, known_plant
+from policygen.extensions.plants.fit import FittedPlant, with_errors
+from policygen.extensions.plants.identify import identify_plant
+from policygen.extensions.plants.transitions import Transitions
 from policygen.policies.parse import parse
-from policygen.policies.plant import Equations, Plant, known_plant
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task

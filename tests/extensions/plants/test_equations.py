@@ -11,11 +11,11 @@ import pytest
 from planted import LINE, PENDULUM, equations, plant
 
 from policygen.errors import PolicyError
-from policygen.plants.fit import PlantRecord, PredictionError
-from policygen.policies.plant import Equations, Plant, drawn_starts
+from policygen.extensions.plants.equations import Equations, Plant, drawn_starts
+from policygen.extensions.plants.fit import PlantRecord, PredictionError
+from policygen.extensions.plants.notes import FITTED_PLANT, PLANT
 from policygen.runs.attempt import Attempt
 from policygen.runs.records import attempt_from_record, attempt_to_record
-from policygen.runs.stated import FITTED_PLANT, PLANT
 from policygen.tasks.spaces import Observation
 
 EVERY_KIND = """

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from planted import LINE, driven, equations, policy
 
-from policygen.plants.fit import FittedPlant, with_errors
-from policygen.plants.simulate import PlantCopies, play_in_plant
-from policygen.plants.transitions import Transitions
+from policygen.extensions.plants.fit import FittedPlant, with_errors
+from policygen.extensions.plants.simulate import PlantCopies, play_in_plant
+from policygen.extensions.plants.transitions import Transitions
 
 
 def line_plant(text: str, data: Transitions | None = None, factors: Sequence[float] = (1.0,)) -> FittedPlant:

@@ -6,9 +6,10 @@ policy always comes from the environment itself.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -284,6 +285,11 @@ def _margin(node: Node) -> Node | None:
 def number_text(value: float) -> str:
     """Write a fitted number, to 7 significant digits."""
     return format_number(to_digits(value, SIGNIFICANT_DIGITS))
+
+
+def revised(task: Task, plants: Iterable[Plant | None]) -> Plant:
+    """Return the plant that a task states, revised by those of replies; None for a reply without one."""
+    return functools.reduce(Plant.revised_by, filter(None, plants), known_plant(task))
 
 
 def known_plant(task: Task) -> Plant:

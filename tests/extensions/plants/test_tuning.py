@@ -18,16 +18,18 @@ from support import attempts_of, fenced, outcome, summary_of
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.page.render import own_episodes
-from policygen.plants.fit import fit_plant, with_errors
-from policygen.plants.transitions import Transitions
-from policygen.policies.plant import Equations, Plant
+from policygen.extensions.plants import tuning as model
+from policygen.extensions.plants.equations import Equations, Plant
+from policygen.extensions.plants.fit import fit_plant, with_errors
+from policygen.extensions.plants.notes import FITTED_PLANT, PLANT
+from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.tuning import _agrees, _PlantSearch, tune_in_plant
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
+from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.runs.reading import best_attempt
-from policygen.search.refine import model
-from policygen.search.refine.model import _agrees, _PlantSearch, tune_in_plant
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.resume import load_run, resume
 from policygen.search.run import start
@@ -66,18 +68,19 @@ def tuned_in_plant(
     def seeds(first: int, count: int) -> range:
         return range(50 + first, 50 + first + count)
 
-    refined = tune_in_plant(start, Trials(no_returns, seeds, episodes, watch=watch, seen=seen, plant=plant), 3)
+    noted = Attempt(1, None, None, notes={PLANT.key: plant} if plant is not None else {})
+    refined = tune_in_plant(start, Trials(no_returns, seeds, episodes, watch=watch, seen=seen, attempts=[noted]), 3)
     assert refined is not None
     return refined, watched
 
 
 def test_it_tunes_in_the_plant_and_plays_few_real_episodes() -> None:
     refined, watched = tuned_in_plant(policy(SWINGS), played(PENDULUM, (1, 2)), plant=plant(EXACT))
-    assert refined.plant is not None
+    assert FITTED_PLANT.key in refined.notes
     assert refined.method == "model"
     assert refined.episodes == len(watched) == len(refined.watched) <= 2
-    assert refined.plant.steps == 60 * (2 + len(watched))
-    assert max(error for _, error, _ in refined.plant.errors) < 1e-3
+    assert refined.notes[FITTED_PLANT.key].steps == 60 * (2 + len(watched))
+    assert max(error for _, error, _ in refined.notes[FITTED_PLANT.key].errors) < 1e-3
 
 
 @pytest.mark.parametrize(("factors", "agrees"), [((1.0, 1.0), True), ((1.0, -1.0), False)])
@@ -143,9 +146,9 @@ def test_a_run_broken_off_after_any_attempt_ends_as_if_it_had_not_been() -> None
 
 def test_an_empty_plant_is_the_one_that_is_identified() -> None:
     one, _ = tuned_in_plant(policy(SWINGS), played(PENDULUM, (1,)), 1, Plant())
-    assert one.plant is not None
-    assert "next rate" in one.plant.text
-    assert "reward" in one.plant.text
+    assert FITTED_PLANT.key in one.notes
+    assert "next rate" in one.notes[FITTED_PLANT.key].text
+    assert "reward" in one.notes[FITTED_PLANT.key].text
 
 
 @pytest.mark.parametrize(

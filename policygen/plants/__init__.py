@@ -1,1 +1,0 @@
-"""Plants: equations of motion fitted to played episodes, and episodes simulated with them."""
