@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from policygen.errors import ExpressionError
 from policygen.policies.parts import Parts
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Shaping
 from policygen.policies.statements import STATEMENTS, Line, Statement
+from policygen.prompts.sections import Section, add_section
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Node, names_in, needed_by, read_by, remembered_in
+from policygen.runs.config import RunConfig
+from policygen.runs.state import Context
 from policygen.tasks.task import decision_names
 
 _ONLY_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
@@ -51,4 +55,12 @@ def read_objective(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Shapi
     return Shaping(defined, texts.get(OBJECTIVE, ""), texts.get(POTENTIAL, ""))
 
 
+def _shown(context: Context, config: RunConfig) -> list[dict[str, Any]]:
+    from policygen.extensions.objectives.prompts import objective_views  # start-up time
+
+    return objective_views(context) if config.shape else []
+
+
 STATEMENTS.add("objective", Statement(names=(OBJECTIVE, POTENTIAL), read=read_objective))
+add_section(Section("objectives", _shown, "after_history"))
+add_section(Section("shaping", lambda context, config: config.shape, "after_language"))

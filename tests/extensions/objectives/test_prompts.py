@@ -1,4 +1,4 @@
-"""`--shape`: prompts ask for objectives, and report the sums of their terms."""
+"""`--shape`: prompts ask for objectives, and report the sums of their terms (`extensions.objectives`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from support import Written, fenced
 
 from policygen.cli import commands
 from policygen.errors import UsageError
+from policygen.extensions.objectives.prompts import objective_views
 from policygen.llm.messages import Reply
 from policygen.prompts.render import render_prompt, render_repair
-from policygen.prompts.views import objective_views
 from policygen.proposers.proposer import read
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context
