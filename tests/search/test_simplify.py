@@ -109,7 +109,8 @@ def limited(allowed: float) -> Policy:
 def test_a_rate_limiter_that_a_requirement_needs_stays_whatever_is_gained_without_it() -> None:
     policy = limited(0.0)
     without = written(f"torque = {SWING_UP}", policy.task)
-    raced = race(without, policy, course_for(policy, 50), [10, 50])
+    course = course_for(policy, 50)
+    raced = race(course.entrant(without), course.entrant(policy), [10, 50])
     assert raced.gain.gain > 0
     assert (raced.verdict, raced.challenger.episodes) == ("worse", 10)
     found = policygen.simplify(policy, episodes=20)
