@@ -84,7 +84,8 @@ def play_agent(agent: Any, task: Task, seeds: Sequence[int]) -> list[Trajectory]
         PolicyError: the agent fails, or its action is not in the action space.
         EnvironmentFault: the environment fails.
     """
-    if task.action_layout is not None:
+    layout = task.action_layout
+    if layout is not None and (layout.kind != "array" or len(layout.shape) != 1 or layout.start):
         raise UsageError(
             f"only policies of policygen can be scored with the action space of {task.gym_id}: wrap the environment so "
             "that it has a Discrete or one-row MultiDiscrete that starts at 0, or a one-row Box of floats"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from policygen.episodes.play import Copies, Flags, Stepped
 from policygen.errors import EnvironmentFault
-from policygen.tasks.actions import builder
+from policygen.tasks.actions import action_builder
 from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, number_of, wrong_length
 from policygen.tasks.requirements import info_names
@@ -51,7 +51,8 @@ class Running:
         if self.terms is None:
             if not isinstance(info, Mapping):
                 raise EnvironmentFault(f"its `info` is of type {type(info).__name__}, not a dictionary")
-            self.terms = {name: 0.0 for name, value in info.items() if _TERM.match(name) and isinstance(value, Real)}
+            values = ((name, value) for name, value in info.items() if isinstance(name, str))
+            self.terms = {name: 0.0 for name, value in values if _TERM.match(name) and isinstance(value, Real)}
         for name in self.terms:
             value = info.get(name)
             if isinstance(value, Real):
@@ -88,7 +89,7 @@ class SingleCopies(Copies):
         self.running: list[Running] = []
         self._free = [env]
         self._current = env  # the environment that is called, or was last
-        self._build = builder(task.action_layout)
+        self._build = action_builder(env.action_space)
         self._layout = layout_of(env.observation_space)
         self._info_names = info_names(task.requirements)
         self._calls, self._calling = 0, False
@@ -148,8 +149,7 @@ class SingleCopies(Copies):
             for place, (one, action) in enumerate(zip(self.running, actions, strict=True)):
                 self._current = one.env
                 self._calls += 1
-                own = action if self._build is None else self._build(action)
-                one.observation, reward, terminates, truncates, info = one.env.step(own)
+                one.observation, reward, terminates, truncates, info = one.env.step(self._build(action))
                 one.steps += 1
                 rows.append(self._row_of(one))
                 rewards[place] = paid = number_of(reward)

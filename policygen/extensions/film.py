@@ -229,7 +229,6 @@ def replayed(
         EnvironmentFault: the environment fails.
         TaskError: a package that rendering needs is missing.
     """
-    own = int if task.action_layout is None and isinstance(env.action_space, gym.spaces.Discrete) else np.asarray
     copies, rewards, ended = SingleCopies(task, env), list[float](), False
     copies.begin([episode.seed])
     for step in range(episode.length + 1):
@@ -238,7 +237,7 @@ def replayed(
             yield step, ended, float(np.sum(rewards)), _picture(env, task.gym_id)
         if ended:
             return
-        _, paid, terminated, truncated = copies.step([own(episode.actions[step])])
+        _, paid, terminated, truncated = copies.step([episode.actions[step]])
         rewards.append(paid[0])
         ended = bool(terminated[0]) or truncated is not False
 

@@ -16,7 +16,7 @@ from policygen.policies.policy import Policy, let_lines
 from policygen.quantities.program import Lowering
 from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Name, Node, linear_terms
+from policygen.quantities.tree import Name, Node, Number, linear_terms
 from policygen.tasks.checked import checked
 from policygen.tasks.task import Task, decision_names, output_names, output_slices
 
@@ -96,6 +96,14 @@ class LinearPolicy(Policy):
         decided, texts = decision_names(task), task.text_names
         equations = ((name, parse_expression(text, names, decided, texts)) for name, text in read.equations.items())
         return cls(task, lets, tuple(equations))
+
+
+def constant_policy(task: Task, action: Sequence[float]) -> LinearPolicy:
+    """Return the policy of one action: the index of a label or a number for each actuator."""
+    numbers: list[float] = []
+    for actuator, value in zip(task.actuators, action, strict=True):
+        numbers += [float(i == value) for i in range(len(actuator.labels))] if actuator.is_choice else [value]
+    return LinearPolicy(task, (), tuple(zip(output_names(task), map(Number, numbers), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -446,8 +446,8 @@ class Controller:
             observation: a number, an array, or a mapping or sequence of these, as the environment gives it.
 
         Returns:
-            The action for the environment's `step`: an int for Discrete, an array of shape (m,) for MultiDiscrete
-            (int64) and Box (float32), a tuple or dictionary of these for Tuple and Dict.
+            The action for the environment's `step`, of the type, shape and dtype that `action_space.sample()` returns:
+            np.int64 for Discrete, an array for MultiDiscrete and Box, a tuple or dictionary of these for others.
 
         Raises:
             PolicyError: the observation does not have the structure of the task's observations.
@@ -457,7 +457,9 @@ class Controller:
             action, self.memory = self._step(row.tolist(), self.memory)
         else:
             action = self.policy.act_one(row)
-        return action if layout is None else shaped(layout, action)
+        if layout is not None:
+            return shaped(layout, action)
+        return np.int64(action) if self.policy.task.action_space == "discrete" else action
 
 
 def size_of(plain_text: str) -> int:

@@ -93,4 +93,4 @@ def own_form(task: Task, actions: Any, *, single: bool) -> Any:
     if task.action_layout is None:
         return np.asarray(actions[0]) if single else actions
     made = [shaped(task.action_layout, action) for action in actions]
-    return made[0] if single else made
+    return made[0] if single else made if task.action_layout.kind == "parts" else np.array(made)

@@ -66,7 +66,8 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     Args:
         trials: budget for tuning an earlier policy further; by default a proposal's share.
 
-    Raises EnvironmentFault if the environment has failed under several proposals in a row.
+    Raises EnvironmentFault if the environment has failed under several proposals in a row, or under both the first
+    policy and a constant action.
     """
     started = time.perf_counter()
     attempt, unchanged = _proposed(proposal, tuning=trials is not None), (search.best_score, search.validation)
@@ -81,7 +82,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
         raise
     except Exception as error:
         if isinstance(error, EnvironmentFault):
-            runner.note_fault(error)
+            runner.note_fault(error, first=search.incumbent is None)
         problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
         failed = replace(attempt, verdict="not scored", problems=(problem,))
         return Assessment(runner.with_spending(failed, started), (), *unchanged)

@@ -19,6 +19,7 @@ from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import EnvironmentFault
+from policygen.policies.linear import constant_policy
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.attempt import Attempt, Counts
@@ -269,11 +270,19 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         lacking = sum(max(0, wanted - score.episodes) for score in scores)
         return self.ledger.affords_episodes(lacking)
 
-    def note_fault(self, error: EnvironmentFault) -> None:
+    def note_fault(self, error: EnvironmentFault, *, first: bool) -> None:
         """Count a proposal for which the environment failed.
 
-        Raises EnvironmentFault if it failed too often in a row; a resumed run assesses the last proposal again.
+        Args:
+            first: whether no policy has a score yet. An episode of constant actions then shows whether the environment
+                would fail for other policies, too.
+
+        Raises EnvironmentFault if it failed too often in a row, or under constant actions; a resumed run assesses the
+        last proposal again.
         """
+        if first and not self.faults and self.ledger.affords_episodes(1):
+            still = constant_policy(self.task, [(a.low + a.high) / 2 for a in self.task.actuators])
+            self.play(still, episode_seeds(self.config.seed, "search", 1))
         self.faults += 1
         if self.faults >= MOST_FAULTS:
             raise EnvironmentFault(f"the environment failed for {self.faults} proposals in a row; the last: {error}")

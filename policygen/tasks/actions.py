@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -41,6 +41,11 @@ class ActionLayout:
     start: tuple[int, ...] = ()
     parts: tuple[ActionLayout, ...] = ()
     keys: tuple[str | int, ...] | None = None
+
+    @property
+    def is_row(self) -> bool:
+        """Whether an action is an array with one number per actuator, and numbers are not choices."""
+        return self.kind == "array" and len(self.shape) == 1 and np.dtype(self.dtype).kind == "f"
 
     @property
     def size(self) -> int:
@@ -115,13 +120,15 @@ def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDA
 def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Limits:
     """Return the limits of these actuators."""
     types = [leaf.dtype for leaf in _leaf_layouts(layout) for _ in range(leaf.size)] if layout is not None else []
-    integer = [np.dtype(name).kind in "biu" for name in types] or [False] * len(actuators)
-    return Limits(
-        tuple(
-            (0.0, len(a.labels) - 1.0, True) if a.is_choice else (a.low, a.high, is_integer)
-            for a, is_integer in zip(actuators, integer, strict=True)
-        )
-    )
+
+    def limits(a: Actuator, dtype: str) -> tuple[float, float, bool]:
+        if a.is_choice:
+            return 0.0, len(a.labels) - 1.0, True
+        if dtype == "float64":  # an action in single precision must not exceed a bound in double precision
+            return _nearest_float32(a.low, 1), _nearest_float32(a.high, -1), False
+        return a.low, a.high, np.dtype(dtype).kind in "biu"
+
+    return Limits(tuple(map(limits, actuators, types or ["float32"] * len(actuators))))
 
 
 def check_layout(layout: ActionLayout, actuators: int) -> None:
@@ -145,9 +152,29 @@ def _leaf_layouts(layout: ActionLayout) -> list[ActionLayout]:
     return [leaf for part in layout.parts for leaf in _leaf_layouts(part)]
 
 
-def builder(layout: ActionLayout | None) -> Callable[[Any], Any] | None:
-    """Return a function from a row of actuators to the environment's action; None if the row is the action."""
-    return None if layout is None else lambda row: shaped(layout, row)
+def action_builder(space: spaces.Space[Any]) -> Callable[[Any], Any]:
+    """Return a function from a row of actuators to an action with the type, shape and dtype of `space.sample()`."""
+    layout, _ = _parts(space, "")
+    if layout.kind == "choice" and not layout.start:
+        return np.dtype(layout.dtype).type
+    return partial(np.array, dtype=layout.dtype) if layout.is_row else partial(shaped, layout)
+
+
+def random_actions(space: spaces.Space[Any], rng: np.random.Generator) -> Callable[[], Any]:
+    """Return a function that draws uniformly random actions of the type, shape and dtype of `space.sample()`.
+
+    They are drawn from `rng`: the environment may replace its space, or use the generator of the space itself. A number
+    without bounds is drawn from the range that a task assumes for it (`with_bounds`).
+    """
+    kind, actuators, layout = actuators_of(space)
+    actuators, _ = with_bounds(actuators)
+    limits, build = limits_of(actuators, layout), action_builder(space)
+
+    def draw() -> Any:
+        numbers = [rng.integers(len(a.labels)) if a.is_choice else rng.uniform(a.low, a.high) for a in actuators]
+        return build(numbers[0] if kind == "discrete" else limits.to_action(numbers))
+
+    return draw
 
 
 def actuators_of(
@@ -155,7 +182,8 @@ def actuators_of(
 ) -> tuple[ActionKind, tuple[Actuator, ...], ActionLayout | None]:
     """Return the kind of an action space, its actuators, and the layout of its actions.
 
-    The layout is None for a `Discrete` or one-row `MultiDiscrete` that starts at 0, and for a one-row `Box` of floats.
+    The layout is None for a `Discrete` or one-row `MultiDiscrete` of int64 that starts at 0, and for a one-row `Box` of
+    float32.
     Everything else is flattened: parts are named after keys, else numbered.
 
     Args:
@@ -169,12 +197,14 @@ def actuators_of(
     layout, found = _parts(space, "")
     if not found:
         raise TaskError("the action space has no parts; wrap the environment in a gymnasium.ActionWrapper")
-    one_row = len(getattr(space, "shape", None) or ()) == 1 and not layout.start
+    one_row = len(layout.shape) == 1 and not layout.start
     if isinstance(space, spaces.Discrete) and not layout.start:
         return "discrete", tuple(found), None
     if one_row and isinstance(space, spaces.MultiDiscrete):
-        return "multidiscrete", tuple(replace(a, name=f"action{i}") for i, a in enumerate(found)), None
-    if one_row and isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        found = [replace(a, name=f"action{i}") for i, a in enumerate(found)]
+        if space.dtype == np.int64:
+            return "multidiscrete", tuple(found), None
+    if one_row and isinstance(space, spaces.Box) and space.dtype == np.float32:
         return "box", tuple(found), None
     names: list[str] = []
     for actuator in found:
@@ -256,10 +286,10 @@ def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], li
     return tuple(found), assumed
 
 
-def _nearest_float32(bound: int, inwards: int) -> float:
+def _nearest_float32(bound: float, inwards: int) -> float:
     """Return the float32 nearest to a bound and not outside it; `inwards` is 1 for a lower bound, -1 for an upper."""
     value = np.float32(bound)
-    while (int(value) - bound) * inwards < 0:
+    while (float(value) > bound) if inwards < 0 else (float(value) < bound):
         value = np.nextafter(value, np.float32(inwards * np.inf))
     return float(value)
 

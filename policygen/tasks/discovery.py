@@ -85,7 +85,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     names = ", ".join(observed[:8]) + ", ..." * (len(observed) > 8)
     assumed = [*_successor(gym_id), f"observations are called {names}"]
     kind, actuators, action_layout = actuators_of(env.action_space, observed)
-    if action_layout is not None:
+    if action_layout is not None and not action_layout.is_row:
         assumed.append(describe_layout(action_layout, actuators))
     actuators = _named_actuators(actuators, env, observed)
     actuators, unbounded = with_bounds(actuators)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import TaskError
+from policygen.tasks.actions import random_actions
 from policygen.tasks.faults import close
 from policygen.tasks.perturb import PHYSICS, SENSORS, STEP_COUNTS, Perturbation
 
@@ -106,9 +106,9 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if random_steps := int(self._size.get("random_start", 0)):
-            self.env.action_space.seed(int(self._rng.integers(2**31)))
+            draw = random_actions(self.env.action_space, self._rng)
             for _ in range(random_steps):
-                observation, _, terminated, truncated, info = self.env.step(self.env.action_space.sample())
+                observation, _, terminated, truncated, info = self.env.step(draw())
                 if terminated or truncated:  # another episode begins
                     observation, info = self.env.reset(seed=int(self._rng.integers(2**31)))
         self._last_observation: npt.NDArray[Any] | None = None
@@ -160,15 +160,13 @@ def spread_of(env: gym.Env[Any, Any]) -> Floats:
     if key in _spreads:
         return _spreads[key]
     rng = np.random.default_rng(0)
-    # A copy: sampling from it leaves the random state of `env.action_space` unchanged.
-    space = copy.deepcopy(env.action_space)
-    space.seed(0)
+    draw = random_actions(env.action_space, np.random.default_rng(0))
     seen: list[Floats] = []
     changes: Any = False
     observation, _ = env.reset(seed=0)
     for _ in range(SPREAD_STEPS):
         seen.append(np.asarray(observation, np.float64).ravel())
-        observation, _, terminated, truncated, _ = env.step(space.sample())
+        observation, _, terminated, truncated, _ = env.step(draw())
         changes |= np.asarray(observation, np.float64).ravel() != seen[-1]
         if terminated or truncated:
             observation, _ = env.reset(seed=int(rng.integers(2**31)))

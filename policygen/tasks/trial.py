@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault
+from policygen.tasks.actions import random_actions
 from policygen.tasks.environments import make_env, of_gymnasium_or_ours, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, name_of, number_of, wrong_length
 from policygen.tasks.spaces import Observation, flatten, layout_of
@@ -22,6 +23,7 @@ from policygen.tasks.task import Task
 UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
 MANY_STEPS = 100  # of an episode that checks an environment without a task file
 _FEW_STEPS = 2  # with a task file
+_STREAM = 2  # of random actions; without it, a draw of the environment from the same seed would be alike
 _SECONDS = 0.5  # time limit of an episode
 _TOLERANCE = 1e-5  # relative and absolute: a reused simulator may differ in the last bits (Box2D)
 _MARGIN = 0.1  # values may lie outside their declared range by this share of it
@@ -52,9 +54,7 @@ def ignores_seed(
     """
     if of_gymnasium_or_ours(origin(env)) and not (env.spec and env.spec.additional_wrappers):
         return False
-    env.action_space.seed(0)
     first, _ = random_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _SECONDS)
-    env.action_space.seed(0)
     second, _ = random_episode(env, 0, width, step_timeout, steps=len(first) - 1)
     for o, column in zip(observations, np.array(first).T, strict=False):  # texts and the reward follow the numbers
         low, high = float(column.min()), float(column.max())
@@ -107,12 +107,13 @@ def random_episode(
         width: number of columns of a flattened observation.
         steps: maximum number of steps.
         until: a time of `time.monotonic` at which the episode stops, but not before two steps.
-        action: the action of all steps; None: random ones.
+        action: the action of all steps; None: random ones, which depend on `seed` alone.
 
     Raises:
         EnvironmentFault: the environment fails or does not answer, or an observation or reward is not a number.
     """
     layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
+    draw = random_actions(env.action_space, np.random.default_rng([seed, _STREAM]))
     method, terminated, truncated = "reset", False, False
 
     def keep(observation: Any, reward: float) -> None:
@@ -132,9 +133,7 @@ def random_episode(
             while len(rows) <= steps and not (terminated or truncated):
                 if len(rows) > 2 and time.monotonic() > until:
                     break
-                observation, reward, terminated, truncated, _ = env.step(
-                    env.action_space.sample() if action is None else action
-                )
+                observation, reward, terminated, truncated, _ = env.step(draw() if action is None else action)
                 terminated, truncated = flag_of(terminated, "terminated"), flag_of(truncated, "truncated")
                 keep(observation, number_of(reward))
     except BaseException as error:

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from policygen.tasks.actions import random_actions
 from policygen.tasks.spaces import Observation, alike, span
 from policygen.tasks.trial import random_episode
 
@@ -54,7 +55,6 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
     kept: list[npt.NDArray[np.float64]] = []
     numbers: list[int] = []
     until, episode = time.monotonic() + SECONDS, 0
-    env.action_space.seed(0)
     while len(kept) < STEPS:
         most = min(STEPS // EPISODES, STEPS - len(kept))
         rows, _ = random_episode(env, episode, width, step_timeout, steps=most, until=until)
@@ -81,7 +81,6 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
     number of steps is None if there is no such length.
     """
     until, left, lengths = time.monotonic() + SECONDS, LONGEST, list[tuple[int, bool, int]]()
-    env.action_space.seed(0)
     actions = [None, *_constant_actions(env.action_space)]
     for episode in range(MOST_EPISODES):
         kind = episode % len(actions)
@@ -111,4 +110,5 @@ def _constant_actions(space: gym.Space[Any]) -> Iterator[Any]:
     elif isinstance(space, gym.spaces.Discrete):
         yield from dict.fromkeys(space.start + i for i in (0, (space.n - 1) // 2, space.n - 1))
     else:
-        yield from (space.sample() for _ in range(3))
+        draw = random_actions(space, np.random.default_rng(0))
+        yield from (draw() for _ in range(3))

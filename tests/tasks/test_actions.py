@@ -10,10 +10,20 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from policygen.episodes.trajectory import RandomActor
 from policygen.errors import PolicyError, TaskError
+from policygen.policies.linear import constant_policy
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
-from policygen.tasks.actions import ActionLayout, actuators_of, describe_layout, shaped
+from policygen.tasks.actions import (
+    ActionLayout,
+    action_builder,
+    actuators_of,
+    describe_layout,
+    random_actions,
+    shaped,
+    with_bounds,
+)
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.spaces import Observation
 from policygen.tasks.task import Task
@@ -77,6 +87,49 @@ def test_a_row_becomes_an_action_of_the_environment_s_own_space(space, kind):
         row = [rng.integers(len(a.labels)) if a.is_choice else rng.uniform(a.low, a.high) for a in actuators]
         action = shaped(layout, np.array(row, np.float32 if kind != "multidiscrete" else np.int64))
         assert space.contains(action), action
+
+
+SPACES = [
+    spaces.Discrete(3),
+    spaces.Discrete(3, start=-4),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiDiscrete([[2, 3], [4, 5]], dtype=np.int32),
+    spaces.MultiDiscrete([2, 3], dtype=np.int16),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary((2, 2)),
+    spaces.Box(-1, 1, (), np.float32),
+    spaces.Box(-1, 1, (2,), np.float32),
+    spaces.Box(-0.1, 0.1, (2,), np.float64),  # no bound of them is a float32
+    spaces.Box(-1, 1, (2, 2), np.float16),
+    spaces.Box(0, 255, (2,), np.uint8),
+    spaces.Box(-np.inf, np.inf, (1,), np.float64),
+    NESTED,
+]
+
+
+def form(action):
+    """The types, shapes and dtypes in an action."""
+    if isinstance(action, dict | tuple):
+        parts = action.items() if isinstance(action, dict) else enumerate(action)
+        return isinstance(action, dict), [(key, form(part)) for key, part in parts]
+    return type(action), getattr(action, "shape", None), getattr(action, "dtype", None)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_every_action_is_of_the_form_that_the_space_samples(space):
+    kind, actuators, layout = actuators_of(space)
+    actuators, _ = with_bounds(actuators)
+    task = Task("any", "Any-v0", (Observation("x"),), actuators, kind, 9, action_layout=layout)
+    build, draw = action_builder(space), random_actions(space, np.random.default_rng(3))
+    actor, policy = RandomActor(task, 0), constant_policy(task, [1e9 if not a.is_choice else 1 for a in actuators])
+    made = [draw() for _ in range(20)]
+    made += [build(row) for _ in range(20) for row in actor.decide([np.zeros(1)], np.arange(1))]
+    made += [build(policy.act_one([0.0])), policy.controller()(np.zeros(1))]
+    for action in made:
+        assert form(action) == form(space.sample())
+        assert space.contains(action), action
+    again = random_actions(space, np.random.default_rng(3))
+    assert all(repr(again()) == repr(action) for action in made[:20])
 
 
 def test_parts_are_named_after_their_keys_and_apart_from_what_is_observed():

