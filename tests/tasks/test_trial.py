@@ -13,7 +13,7 @@ import policygen
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault
-from policygen.tasks.discovery import task_of
+from policygen.tasks.load import task_of
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LAST = 100  # the score and curve of a training are means of this many of its episodes
-_JOINED = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?([-.#].*)")  # a number, and a part of another row
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 LARGEST = 1e100  # sums and squares of larger numbers would overflow
 # The names of the facts behind each cost.
 COSTS = {
@@ -104,7 +104,7 @@ def _monitor(file: Path) -> pd.DataFrame:
     try:
         start = float(json.loads(first.removeprefix("#"))["t_start"])
         header, *lines = csv.reader(rest.splitlines())
-        whole = [line for line in lines if len(line) == len(header) and not any(map(_JOINED.fullmatch, line[:3]))]
+        whole = [line for line in lines if len(line) == len(header) and not any(map(_is_joined, line))]
         table = pd.DataFrame([line for line in whole if line != header], columns=header)
         rows = table[["r", "l", "t"]].astype(float).assign(start=start)
         if not (rows.abs() <= LARGEST).to_numpy().all():
@@ -112,3 +112,8 @@ def _monitor(file: Path) -> pd.DataFrame:
     except (KeyError, TypeError, ValueError, RecursionError, csv.Error) as error:
         raise UsageError(f"{file} is not a monitor file of Stable-Baselines3: {' '.join(str(error).split())}") from None
     return rows.assign(t=rows["t"] + start)
+
+
+def _is_joined(cell: str) -> bool:
+    """Whether a cell begins with a number, but is none."""
+    return _NUMBER.match(cell) is not None and _NUMBER.fullmatch(cell) is None
