@@ -171,7 +171,7 @@ def random_actions(space: spaces.Space[Any], rng: np.random.Generator) -> Callab
     limits, build = limits_of(actuators, layout), action_builder(space)
 
     def draw() -> Any:
-        numbers = [rng.integers(len(a.labels)) if a.is_choice else rng.uniform(a.low, a.high) for a in actuators]
+        numbers = [int(rng.integers(len(a.labels))) if a.is_choice else rng.uniform(a.low, a.high) for a in actuators]
         return build(numbers[0] if kind == "discrete" else limits.to_action(numbers))
 
     return draw
