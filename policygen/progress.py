@@ -15,19 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from policygen.episodes.score import number as number_words
-from policygen.llm import read_spec
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
-from policygen.policies.policy import Policy
-from policygen.quantities.tree import numbers
-from policygen.runs.attempt import START, Attempt
+from policygen.runs.attempt import Attempt
 from policygen.runs.facts import duration, spending
 from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.numerics import UNSTABLE
 from policygen.runs.stated import violations_of
 from policygen.search.run import Run
-
-MOST_SURPRISES = 3  # numbers of each kind in one sentence
 
 
 def is_terminal() -> bool:
@@ -84,8 +79,6 @@ class Terminal(Listener):
                 click.echo(attempt_line(self._run, attempt))
         elif attempt.accepted or attempt.number == 0:
             self._panel.print(attempt_line(self._run, attempt))
-        if attempt.accepted and (warning := tuning_warning(attempt, self._run.config.llm)):
-            self._warn(f"Warning: {warning}")
 
     def doing(self, activity: Activity | None) -> None:
         """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
@@ -103,44 +96,6 @@ class Terminal(Listener):
         """Close the panel."""
         if self._panel is not None:
             self._panel.stop()
-
-
-def tuning_warning(attempt: Attempt, llm: str) -> str:
-    """Describe the `surprises` in an attempt's tuning in one line; empty if `builtin` or `random` drew the numbers.
-
-    The setting `llm` of the run counts if the attempt records no model.
-    """
-    author = attempt.requests.model or llm
-    by_chance = author != START and read_spec(author).name in ("builtin", "random")
-    if by_chance or attempt.policy is None or attempt.proposed is None:
-        return ""
-    changed = surprises(attempt.proposed, attempt.policy)
-    return shown(f"tuning of attempt {attempt.number} {changed}") if changed else ""
-
-
-def surprises(before: Policy, after: Policy) -> str:
-    """Describe numbers whose sign tuning changed, and numbers in conditions that it changed by more than their size.
-
-    The policies before and after tuning differ only in numbers. Numbers in `tune(...)` are left out. The result is one
-    line; empty if there are no such numbers.
-    """
-    turned, moved = list[str](), list[str]()
-    old = dict((*before.lets, *before.formulas()))
-    for name, node in (*after.lets, *after.formulas()):
-        for was, now in zip(numbers(old[name]), numbers(node), strict=True):
-            one, other = was.sign * was.number.value, now.sign * now.number.value
-            if was.number.limits is not None or one == other:
-                continue
-            words = f"{one:.4g} to {other:.4g} in `{name}`"
-            if was.in_condition and abs(other - one) > abs(one):
-                moved.append(words)
-            elif one * other < 0:
-                turned.append(words)
-    parts = []
-    for words, found in (("turned the sign of", turned), ("moved a constant in a condition from", moved)):
-        more = f" and {len(found) - MOST_SURPRISES} more" if len(found) > MOST_SURPRISES else ""
-        parts += [f"{words} {', '.join(found[:MOST_SURPRISES])}{more}"] if found else []
-    return " and ".join(parts)
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:

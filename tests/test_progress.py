@@ -14,25 +14,19 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer, Scripted
-from refining import policy_of
 from support import (
     ALWAYS_LEFT,
     FALLING,
     LEANING,
     NO_POLICY,
-    Line,
     command,
     environment,
-    fenced,
     in_a_process,
     sentences,
     summary_of,
     the_run,
     transcript_of,
 )
-
-from policygen.progress import surprises
-from policygen.search.refine.tunable import Refined
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -84,26 +78,6 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert "(worse by " in attempts[3]
     assert attempts[4].endswith("[so far 4 requests, 8,000 tokens in, 400 tokens out, unknown USD]")
     assert "stopped: all 4 iterations are done" in done.stdout
-
-
-@pytest.mark.parametrize("llm", ["manual:replies", "builtin"])
-def test_signs_that_tuning_turned_in_the_best_policy_are_warned_of_and_those_of_builtin_are_not(
-    llm: str, line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tuned = Refined(policy_of("left = 0\nright = 10*angle + 2*spin"), 10, "cma", 2)
-    monkeypatch.setattr("policygen.search.assess.refine", lambda *_, **__: tuned)
-    Path("replies").mkdir()
-    Path("replies/reply-001.md").write_text(fenced("left = 0", "right = -10*angle + 2*spin"))
-    settings = ("--policy", "equations", "--iterations", 1, "--refine", "cma:96", "--set", "final_episodes=5")
-    said = line("run", "cartpole", "--llm", llm, *settings)
-    assert said.code == 0, said.err
-    warning = "Warning: tuning of attempt 1 turned the sign of -10 to 10 in `right`\n"
-    shown = line("show", the_run(Path("results")))
-    if llm == "builtin":
-        assert "turned" not in said.err + shown.err
-    else:
-        assert warning in said.err
-        assert warning in shown.err
 
 
 # --- a terminal ------------------------------------------------------------------------------------------------------
@@ -225,41 +199,3 @@ def test_an_interrupt_is_one_sentence_exit_130_and_the_request_stays_counted(tmp
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("continuing after attempt 1\n")
     assert summary_of(folder)["llm_calls"] == 3
-
-
-# --- what tuning did --------------------------------------------------------------------------------------------------
-
-CAREFUL = "let asked = where(abs(angle) < 0.5, 2*spin, -3*spin)\nleft = -0.5*angle + tune(1, -2, 2)*spin\nright = asked"
-
-
-SUM = "left = 0\nright = " + " + ".join(f"{i}*angle" for i in range(1, 9))
-TABLE = "let lean = angle + 0.3*spin\nbins lean: 0\n| lean | action |\n| 0 | left |\n| 1 | right |"
-
-
-@pytest.mark.parametrize(
-    ("before", "changes", "words"),
-    [
-        (CAREFUL, {"2*": "9*", "0.5*angle": "0.1*angle", "< 0.5": "< 0.9", "tune(1,": "tune(-2,"}, ""),
-        (CAREFUL, {"-0.5*angle": "0.25*angle"}, "turned the sign of -0.5 to 0.25 in `left`"),
-        (CAREFUL, {"< 0.5": "< -79.9"}, "moved a constant in a condition from 0.5 to -79.9 in `asked`"),
-        (
-            CAREFUL,
-            {"2*": "-2*", "-3*": "3*", "< 0.5": "< 1.2"},
-            "turned the sign of 2 to -2 in `asked`, -3 to 3 in `asked` "
-            "and moved a constant in a condition from 0.5 to 1.2 in `asked`",
-        ),
-        (
-            SUM,
-            {" + ": " - "},
-            "turned the sign of 2 to -2 in `right`, 3 to -3 in `right`, 4 to -4 in `right` and 4 more",
-        ),
-        (TABLE, {"+ 0.3": "- 0.3"}, "turned the sign of 0.3 to -0.3 in `lean`"),
-    ],
-)
-def test_signs_that_turn_and_conditions_that_move_far_are_told_and_what_may_move_is_not(
-    before: str, changes: dict[str, str], words: str
-) -> None:
-    after = before
-    for old, new in changes.items():
-        after = after.replace(old, new)
-    assert surprises(policy_of(before), policy_of(after)) == words

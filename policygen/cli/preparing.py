@@ -99,19 +99,10 @@ def _described(task: Task, llm: str, step_timeout: float) -> Task:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--draft", is_flag=True, help="Print NAME as a task file to edit.")
 @opt.TRUST
-def tasks(name: str | None, draft: bool, trust: bool) -> None:
+def tasks(name: str | None, trust: bool) -> None:
     """List tasks and suites, or describe a task: NAME, a task file, or a Gymnasium id."""
-    from policygen.tasks.draft import draft_of
-    from policygen.tasks.load import load_task
-
-    if draft and not name:
-        raise UsageError("--draft needs a task: policygen tasks Hopper-v5 --draft > envs/mine.toml")
-    if draft and name:
-        say(draft_of(load_task(name, trust=trust)))
-    else:
-        say(describe_task(name, trust=trust) if name else list_tasks())
+    say(describe_task(name, trust=trust) if name else list_tasks())
 
 
 def list_tasks() -> str:

@@ -54,7 +54,6 @@ def show(
 
 def _show_run(run: Path, number: int | None) -> None:
     """Print the plant and the values that were not finite of an attempt (default: the best), and the run's facts."""
-    from policygen.progress import tuning_warning
     from policygen.runs.facts import lines_of, note_facts, read_record, run_facts
 
     if opt.installed("plants"):
@@ -63,8 +62,6 @@ def _show_run(run: Path, number: int | None) -> None:
     try:
         record = read_record(run)
         best = record.best if number is None else record.attempts[number]
-        if best is not None and (warning := tuning_warning(best, record.config.llm)):
-            say(f"\nWarning: {warning}", err=True)
         if best is not None and opt.installed("plants") and (plant := FITTED_PLANT.of(best)) is not None:
             say(f"\n{plant.to_text()}")
         say("")

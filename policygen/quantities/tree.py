@@ -136,15 +136,11 @@ def _scaled(terms: Mapping[Node | None, float], factor: float) -> dict[Node | No
     return {term: factor * coefficient for term, coefficient in terms.items()}
 
 
-_TESTS = {"<", "<=", ">", ">=", "==", "!=", "and", "or", "not"}
-
-
 class Occurrence(NamedTuple):
-    """A number in an expression, its sign there (-1 for 0.5 in `3*x - 0.5*y`), and whether it is in a condition."""
+    """A number in an expression, and its sign there: -1 for 0.5 in `3*x - 0.5*y`."""
 
     sign: int
     number: Number
-    in_condition: bool
 
 
 def numbers(root: Node, kept: Collection[float] = ()) -> list[Occurrence]:
@@ -154,20 +150,19 @@ def numbers(root: Node, kept: Collection[float] = ()) -> list[Occurrence]:
         kept: values of plain numbers that tuning may not change.
     """
     found: list[Occurrence] = []
-    waiting = [(root, 1, True, False)]
+    waiting = [(root, 1, True)]
     while waiting:
-        node, sign, free, tested = waiting.pop()
+        node, sign, free = waiting.pop()
         match node:
             case Number() if _is_tunable(node, free, kept):
-                found.append(Occurrence(sign, node, tested))
+                found.append(Occurrence(sign, node))
             case Previous(_, start) if start != NOTHING:
-                waiting.append((start, 1, free, tested))
+                waiting.append((start, 1, free))
             case Call(function, arguments):
                 first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
                 for i, argument in reversed(list(enumerate(arguments))):
                     own = -1 if i and function == "-" else 1 if i else first
-                    tests = tested or function in _TESTS or (function == "where" and i == 0)
-                    waiting.append((argument, own, free and _is_free(function, i), tests))
+                    waiting.append((argument, own, free and _is_free(function, i)))
     return found
 
 

@@ -115,7 +115,7 @@ def test_a_model_beside_a_task_file_is_not_opened(name: str, workplace: Path) ->
 
 
 COMMANDS = (
-    *("tasks", "tasks hostile", "tasks envs/hostile.toml --draft", "run hostile", "prompt hostile", "prompt RUN"),
+    *("tasks", "tasks hostile", "tasks envs/hostile.toml", "run hostile", "prompt hostile", "prompt RUN"),
     *("eval RUN", "eval best.json", "show RUN", "plot RUN", "report RUN", "film RUN", "simplify RUN"),
     *("export best.json --to c", "sweep hostile --out again", "resume RUN"),
 )
