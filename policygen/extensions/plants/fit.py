@@ -19,6 +19,7 @@ MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the o
 AHEAD = 20  # steps of the long predictions, whose errors are measured, too
 MARGIN = 0.3  # of the bounds around the observed range, as a share of that range
 LARGEST_ERROR = 1e6  # largest error that is recorded
+MOST_STARTS = 100  # of hidden states, one per state and episode: a fit takes a square of their number
 MOST_STEPS = 20  # of a least-squares search
 DAMPINGS = (1e-8, 1e-4, 1e-2, 1.0)  # of a step, tried in this order: per row, where columns have root mean square 1
 SETTLED = 1e-6  # a smaller reduction of the error, as a share of it, ends a search
@@ -92,8 +93,11 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator)
     """Fit the numbers of a plant, and its hidden states at the start of each episode; begin with its present numbers.
 
     The fit minimises errors of one-step predictions of the reward and all observations, each in units of its usual
-    change. A residual far above the usual one counts by its size, not by its square.
+    change. A residual far above the usual one counts by its size, not by its square. With hidden states, it uses only
+    some episodes, evenly spaced, so that at most `MOST_STARTS` starts are fitted.
     """
+    if equations.plant.hidden:
+        data = data.of_some(max(2, MOST_STARTS // len(equations.plant.hidden)))
     values, hidden = np.tile(equations.values, (MEMBERS, 1)), _usual_starts(equations, data)
     predicted = [line for line in (REWARD, *_moves(equations)) if line in equations.computed]
     if equations.plant.hidden:

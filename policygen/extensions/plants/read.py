@@ -12,6 +12,9 @@ from policygen.quantities.text import next_of, parse_expression, to_text, unknow
 from policygen.quantities.tree import Node, read_by
 from policygen.tasks.task import decision_names
 
+MOST_HIDDEN = 8  # hidden states: the time of a fit grows with the square of their number
+MOST_NUMBERS = 200  # to fit, likewise
+
 
 def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | None:
     """Return the plant in a text, with the features that it needs; None if it adds problems."""
@@ -23,6 +26,9 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
     features = {**dict(task.parsed_features), **parts.features, **parts.private["plant"]}
     quantities = list(dict.fromkeys([*task.observation_names, *features]))
     hidden = tuple(name for word, name in lines if word == HIDDEN)
+    if len(hidden) > MOST_HIDDEN:
+        found = f"the plant has {len(hidden):,} hidden states"
+        problems.add(lines[HIDDEN, hidden[MOST_HIDDEN]].line, found, f"write at most {MOST_HIDDEN}")
     nodes: dict[str, Node] = {}
     starts: dict[str, str] = {}
     for (word, name), stated in lines.items():
@@ -65,9 +71,13 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
         hidden,
     )
     try:
-        Equations(task, plant)
+        count = len(Equations(task, plant).values)
     except PolicyError as error:
         problems.add(None, str(error), "define each quantity before the lines that need it, and none by itself")
+        return None
+    if count > MOST_NUMBERS:
+        expected = f"write at most {MOST_NUMBERS}, or keep some as they are with `fixed(...)`"
+        problems.add(None, f"the plant has {count:,} numbers to fit", expected)
         return None
     for name, _ in needed:
         parts.bare.pop(name, None)  # a feature, not a misspelt output

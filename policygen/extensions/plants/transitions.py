@@ -47,6 +47,23 @@ class Transitions:
             bounds[:-1],
         )
 
+    def of_some(self, most: int) -> Transitions:
+        """Return the steps of at most `most` episodes, evenly spaced among all."""
+        count = len(self.starts)
+        if count <= most:
+            return self
+        chosen = np.linspace(0, count - 1, most).round().astype(np.intp)
+        kept = np.isin(self.episode_index, chosen)
+        return Transitions(
+            self.task,
+            self.before[kept],
+            self.after[kept],
+            self.actions[kept],
+            self.rewards[kept],
+            self.ended[kept],
+            np.cumsum([0, *self.lengths[chosen]])[:-1],
+        )
+
     def __len__(self) -> int:
         return len(self.rewards)
 

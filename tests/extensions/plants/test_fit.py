@@ -13,7 +13,7 @@ from support import Line
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plants.equations import Equations
-from policygen.extensions.plants.fit import FittedPlant, PlantRecord, PredictionError, fit_plant
+from policygen.extensions.plants.fit import MOST_STARTS, FittedPlant, PlantRecord, PredictionError, fit_plant
 from policygen.extensions.plants.transitions import Transitions
 
 
@@ -154,3 +154,16 @@ def test_show_prints_a_plant_and_its_errors(plant_run: Path, line: Line) -> None
     assert "reward = " in plant
     assert ", rate " in plant
     assert "plant" not in line("show", plant_run / "best.json").out
+
+
+def test_a_fit_with_hidden_states_uses_a_bounded_number_of_starts() -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(3, 7, 120).tolist()
+    data = Transitions.of(LINE, [episode(rng.normal(size=(n + 1, 1)), np.zeros((n, 1)), np.zeros(n)) for n in sizes])
+    assert len(data.of_some(7).starts) == 7
+    assert data.of_some(200) is data
+    some = data.of_some(7)
+    assert (np.diff([*some.starts, len(some)]) == some.lengths).all()
+    assert (some.before[some.starts[-1]] == data.before[data.starts[-1]]).all()
+    found = fitted("hidden a\nhidden b\nnext a = a\nnext b = 0.5*b\nnext x = 0.9*x + a + b", data)
+    assert len(found.starts) == MOST_STARTS // 2

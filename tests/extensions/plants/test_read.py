@@ -88,6 +88,21 @@ def test_huge_texts_are_refused_in_a_moment(name: str) -> None:
 DOUBLED = "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 80)) + "\nlet a0 = rate\n"
 
 
+def test_what_makes_a_fit_long_is_bounded() -> None:
+    hidden = [f"hidden h{i}" for i in range(50)]
+    assert [str(one) for one in read("\n".join(hidden)).problems] == [
+        "line 9: the plant has 50 hidden states; write at most 8"
+    ]
+    assert plant("\n".join(hidden[:8])).hidden == tuple(f"h{i}" for i in range(8))
+    numbers = " + ".join(f"0.{i + 11}*sin({i + 2}*rate)" for i in range(50))
+    assert plant(f"next rate = {numbers}").next
+    found = read(f"next rate = {numbers}\nnext cos = {numbers}\nnext sin = {numbers}").problems
+    assert [str(one) for one in found] == [
+        "the plant has 300 numbers to fit; write at most 200, or keep some as they are with `fixed(...)`"
+    ]
+    assert plant(f"next rate = {numbers}\nnext cos = {numbers}\nnext sin = fixed({numbers})").next
+
+
 def test_quantities_of_quantities_are_computed_once() -> None:
     begun = time.process_time()
     plant = read(DOUBLED + "next rate = a79\nreward = next(a79)").notes["plant"]
