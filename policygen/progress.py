@@ -172,7 +172,7 @@ def activity_line(activity: Activity, now: float) -> str:
         return activity
     line = f"tuning attempt {activity.number}: {activity.played:,} of {activity.episodes:,} episodes"
     if activity.mean is not None:
-        line += f", mean {activity.mean:.4g} now"
+        line += f", mean {number_words(activity.mean)} now"
     if activity.played:
         left = (now - activity.since) / activity.played * (activity.episodes - activity.played)
         line += f", at most about {duration(max(0.0, left))} left"

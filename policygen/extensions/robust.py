@@ -14,6 +14,7 @@ from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, number, sampled_score, score_with_violations
 from policygen.episodes.trajectory import RandomActor
 from policygen.extensions.plots.style import GREY, look, new_figure, style
+from policygen.outgoing import in_columns
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.faults import close
@@ -133,8 +134,7 @@ def lines(found: Margins) -> Iterator[str]:
         works = ", ".join(f"{one.perturbation.low:g}" for one in trials if one.works)
         fails = ", ".join(_failure(one) for one in trials if not one.works)
         rows.append((f"{name} ({_unit(name, found.task)})", works or "-", fails or "-"))
-    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
-    yield from (f"{row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}" for row in rows)
+    yield from in_columns(rows)
     if any(name in OF_SPREAD for name in found.by_name()):
         env = make_env(replace(found.task, perturb=()))
         signals = [*zip(found.task.observations, spread_of(env), strict=True)]
