@@ -213,7 +213,11 @@ class Budgets(_Settings):
     max_tokens: int | None = Field(None, ge=1, description="limit of tokens, in and out")
     max_usd: float | None = Field(None, ge=0, description="limit of dollars, where the price is known")
     max_episodes: int | None = Field(None, ge=1, description="limit of episodes while searching, warm-up included")
-    max_steps: int | None = Field(None, ge=1, description="limit of the environment's steps before the final score")
+    max_steps: int | None = Field(
+        None,
+        ge=1,
+        description="limit of the environment's steps before the final score, without those of loading its task",
+    )
 
 
 class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, SearchSettings):

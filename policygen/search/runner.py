@@ -32,7 +32,7 @@ from policygen.runs.stated import VIOLATIONS
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.environments import fits
-from policygen.tasks.perturb import Perturbation
+from policygen.tasks.perturb import Perturbation, most_start_steps
 from policygen.tasks.task import Task
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
@@ -91,7 +91,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self.mdp = search.mdp
         self.config = config
         self.ledger = ledger
-        self.ledger.longest = search.task.max_steps
+        self.ledger.longest = search.task.max_steps + most_start_steps(search.task.perturb)
         self._buffer = search.buffer
         self._requirements = Requirements(search.task)
         self.tell = tell
@@ -114,7 +114,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """
         self.ledger.charge_episodes(len(seeds))
         trajectories = self.players.play(actor, seeds)
-        self.ledger.count_steps(sum(trajectory.length for trajectory in trajectories), tuning=tuning)
+        self.ledger.count_steps(sum(trajectory.all_steps for trajectory in trajectories), tuning=tuning)
         return trajectories
 
     def play_randomly(self) -> Performance:
@@ -207,7 +207,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
                 self.tell(TuningProgress(number, 0, episodes, None, since))
             self.ledger.charge_episodes(len(policies) * len(seeds))
             trajectories = self.players.play_many(policies, seeds)
-            self.ledger.count_steps(sum(t.length for some in trajectories for t in some), tuning=True)
+            self.ledger.count_steps(sum(t.all_steps for some in trajectories for t in some), tuning=True)
             played += len(policies) * len(seeds)
             mean = float(np.mean([t.episode_return for some in trajectories for t in some]))
             self.tell(TuningProgress(number, played, episodes, mean, since))

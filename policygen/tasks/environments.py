@@ -21,7 +21,7 @@ import gymnasium as gym
 from policygen.errors import TaskError
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of
-from policygen.tasks.perturb import Perturbation
+from policygen.tasks.perturb import Perturbation, most_start_steps
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, observations_of, texts_of
 from policygen.tasks.task import Task
@@ -43,7 +43,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         TaskError: the environment cannot be made (see `make`), the task is untrusted and may not use it, or a
             perturbation does not fit it.
     """
-    start_steps = max((int(one.high) for one in task.perturb if one.name == "random_start"), default=0)
+    start_steps = most_start_steps(task.perturb)
     limit = task.max_steps + start_steps if cut else None
 
     def make_with(keywords: Mapping[str, Any]) -> gym.Env[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from policygen.errors import UsageError
@@ -99,3 +100,8 @@ def read_perturbation(text: str) -> Perturbation:
     if match is None:
         raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, such as action_delay=1..3")
     return perturbation(match[1], float(match[2]), float(match[3] or match[2]))
+
+
+def most_start_steps(perturbations: Iterable[Perturbation]) -> int:
+    """Return the largest number of random steps at the start of an episode."""
+    return max((int(one.high) for one in perturbations if one.name == "random_start"), default=0)

@@ -32,6 +32,10 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         signals: the names of the observed numbers.
         limit: number of steps after which an episode is truncated, not counting those of `random_start`.
 
+    Attributes:
+        steps_before: number of steps that the last reset played: those of `random_start`, and the random ones that
+            measure the spread of observations.
+
     Raises:
         TaskError: a perturbation does not fit the environment.
     """
@@ -47,6 +51,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._perturbations, self._make, self._signals, self._limit = tuple(perturbations), make, signals, limit
         self._physics = _physics_of(env)
+        self.steps_before = 0
         self._senses = any(one.kind in SENSORS for one in self._perturbations)
         for one in self._perturbations:
             self._check(one)
@@ -72,7 +77,10 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     @functools.cached_property
     def _spread(self) -> Floats:
-        return spread_of(self.env) if self._senses else np.zeros(1)
+        if not self._senses:
+            return np.zeros(1)
+        self.steps_before += SPREAD_STEPS * (_key_of(self.env) not in _spreads)
+        return spread_of(self.env)
 
     def _amounts(self, kind: str, spread: Floats) -> Floats:
         """Return the size of a perturbation for each observed number in its unit."""
@@ -84,6 +92,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode and draw the sizes of its perturbations."""
+        self.steps_before = 0
         spread = self._spread  # measured before the first perturbation changes the environment
         self._rng = np.random.default_rng(None if seed is None else [seed, _STREAM])
         self._size: dict[str, float] = {}
@@ -106,6 +115,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if random_steps := int(self._size.get("random_start", 0)):
+            self.steps_before += random_steps
             draw = random_actions(self.env.action_space, self._rng)
             for _ in range(random_steps):
                 observation, _, terminated, truncated, info = self.env.step(draw())
@@ -150,13 +160,18 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 _spreads: dict[str, Floats] = {}
 
 
+def _key_of(env: gym.Env[Any, Any]) -> str:
+    """Return a text that is equal for equal environments; empty if they cannot be told apart."""
+    spec = env.spec
+    return repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
+
+
 def spread_of(env: gym.Env[Any, Any]) -> Floats:
     """Return the standard deviation of each observed number over 1,000 steps of random actions, shape (d,).
 
     It is 0 for a number that is constant within episodes, such as a set-point, which shares therefore do not perturb.
     """
-    spec = env.spec
-    key = repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
+    key = _key_of(env)
     if key in _spreads:
         return _spreads[key]
     rng = np.random.default_rng(0)
