@@ -18,6 +18,7 @@ from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Name, Node, Number, linear_terms
 from policygen.tasks.checked import checked
+from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task, decision_names, output_names, output_slices
 
 
@@ -96,6 +97,26 @@ class LinearPolicy(Policy):
         decided, texts = decision_names(task), task.text_names
         equations = ((name, parse_expression(text, names, decided, texts)) for name, text in read.equations.items())
         return cls(task, lets, tuple(equations))
+
+
+def relative_to_range(task: Task, matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Convert weights and, in the last row, biases of outputs: those of a number become relative to its range.
+
+    Relative to a range from `low` to `high`, an output of -1 is `low`, and one of 1 is `high`.
+    """
+    relative = matrix.copy()
+    for actuator, part in zip(task.actuators, output_slices(task), strict=True):
+        if not actuator.is_choice:
+            middle, half = middle_and_half(actuator)
+            relative[-1, part] -= middle
+            relative[:, part] /= half
+    return relative
+
+
+def middle_and_half(actuator: Actuator) -> tuple[float, float]:
+    """Return the middle of the range of an actuator that is a number, and half the length of the range."""
+    half = (actuator.high - actuator.low) / 2
+    return (actuator.low + actuator.high) / 2, half if half > 0 else 1.0
 
 
 def constant_policy(task: Task, action: Sequence[float]) -> LinearPolicy:

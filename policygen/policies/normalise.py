@@ -21,7 +21,8 @@ from policygen.tasks.task import Task
 
 PREFIX = "n_"
 SIGNIFICANT_DIGITS = 4
-LEAST_SPREAD = 1e-8  # a quantity with a smaller spread counts as constant: it is centred, but not scaled
+# A quantity with a smaller spread, as a share of its largest value, counts as constant: it is centred, but not scaled.
+LEAST_SPREAD = 1e-7  # the resolution of single precision
 
 
 def definitions(
@@ -42,8 +43,9 @@ def definitions(
         with np.errstate(all="ignore"):
             values = finite(np.asarray(columns[name], np.float64))
             mean, spread = float(values.mean()), float(values.std())
+            least = LEAST_SPREAD * float(np.abs(values).max(initial=0.0))
         mean = to_digits(mean, SIGNIFICANT_DIGITS) if math.isfinite(mean) else 0.0
-        spread = to_digits(spread, SIGNIFICANT_DIGITS) if LEAST_SPREAD < spread < math.inf else 1.0
+        spread = to_digits(spread, SIGNIFICANT_DIGITS) if least < spread < math.inf else 1.0
         found[PREFIX + name] = definition(name, mean, spread)
     return found
 

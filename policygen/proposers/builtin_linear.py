@@ -1,7 +1,9 @@
 """Equations proposed by `builtin`, a search without a language model: weights of quantities.
 
 An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) searches the
-weights of standardised observations; after a failed step it tries the mirror image.
+weights of standardised observations; after a failed step it tries the mirror image. Weights and biases of a number are
+relative to its range, so that units do not matter. The first proposal has all weights 0: of a handful of constant
+actions, the search then takes the best.
 
 With tuning (`--refine`), the first proposal has all weights 0, and later ones are tuned policies for further tuning. A
 stalled search is restarted from the best policy with two labels exchanged, or from weights 0 (see `starts`).
@@ -18,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.llm.messages import NO_MODEL
-from policygen.policies.linear import LinearPolicy
+from policygen.policies.linear import LinearPolicy, middle_and_half, relative_to_range
 from policygen.policies.normalise import PREFIX, definitions, is_definition
 from policygen.policies.policy import Policy
 from policygen.proposers.starts import has_zero_weights, policy_to_continue, with_labels_exchanged
@@ -80,7 +82,8 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     best = context.incumbent
     shape = (len(terms) + 1, len(output_names(context.task)))
     rate, rate_step = rate_of(best), 0.0
-    if context.tuning is not None:
+    tuned_before = context.best is not None and bool(context.best.tuned.refinement)  # its weights are no random ones
+    if context.tuning is not None and context.tuning.episodes:
         # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
         of_a_model = context.best is not None and context.best.requests.model not in OWN
         tuned = best if of_a_model and isinstance(best, LinearPolicy) else policy_to_continue(_own(context))
@@ -90,18 +93,20 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
         matrix, rate, number = np.zeros(shape), RATE, len(_with_zero_weights(context))
         note = f"Weights of 0 over standardised quantities, for {'another' if number else 'a'} numerical search."
+    elif not scored:
+        matrix, note = np.zeros(shape), "Weights of 0 over standardised quantities: a constant action."
     elif isinstance(best, LinearPolicy) and not {to_text(term) for term in best.terms} <= {*terms}:
         step = _FIRST_SHARE * _step_size(context)
         return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
-    elif len(scored) < _RANDOM_STARTS or not isinstance(best, LinearPolicy):
+    elif (len(scored) < _RANDOM_STARTS and not tuned_before) or not isinstance(best, LinearPolicy):
         matrix, rate_step = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
     else:
-        parent = np.vstack([best.plain_weights(terms), best.bias])
-        step = rate_step = _step_size(context)
+        parent = _matrix_of(best, terms)
+        step = rate_step = _step_size(context) * (_FIRST_SHARE if tuned_before else 1.0)
         last = scored[-1].policy
         if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
-            matrix, rate_step = 2 * parent - np.vstack([last.plain_weights(terms), last.bias]), 0.0
+            matrix, rate_step = 2 * parent - _matrix_of(last, terms), 0.0
             rate *= rate / rate_of(last)
             note = "The mirror image of the last step, which did not help."
         else:
@@ -119,6 +124,11 @@ def random_linear(context: Context, rng: np.random.Generator) -> str:
     """Return equations with normal random weights over standardised quantities, as text."""
     terms = terms_of(context.task, context.memory)
     return _standardised_policy(context, rng.normal(size=(len(terms) + 1, len(output_names(context.task)))), RATE)
+
+
+def _matrix_of(policy: LinearPolicy, terms: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return weights and biases as `_standardised_policy` takes them."""
+    return relative_to_range(policy.task, np.vstack([policy.plain_weights(terms), policy.bias]))
 
 
 def _with_zero_weights(context: Context) -> list[LinearPolicy]:
@@ -158,7 +168,8 @@ def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate
     comparable. Later searches take them from the first one, as the buffer may have evicted these episodes.
 
     Args:
-        matrix: the weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs).
+        matrix: the weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs). Those of a number are
+            relative to its range; the range stands in `fixed`, so that tuning changes the relative numbers only.
         rate: the clock's rate in radians per step, if the policy has memory.
     """
     task, inputs = context.task, inputs_of(context.task)
@@ -173,8 +184,18 @@ def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate
         lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES]
         lines += [f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs]
     terms = terms_of(task, context.memory)
-    for output, column in zip(output_names(task), matrix.T.tolist(), strict=True):
+    ranges = (
+        middle_and_half(actuator) if not actuator.is_choice else (0.0, 1.0)
+        for actuator, part in zip(task.actuators, output_slices(task), strict=True)
+        for _ in range(part.start, part.stop)
+    )
+    for output, column, (middle, half) in zip(output_names(task), matrix.T.tolist(), ranges, strict=True):
         *weights, bias = (format_number(to_digits(value, 4)) for value in column)
         weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
-        lines.append(f"{output} = " + " + ".join([*weighed, bias]).replace("+ -", "- "))
+        equation = " + ".join([*weighed, bias]).replace("+ -", "- ")
+        if half != 1:
+            equation = f"fixed({format_number(half)})*({equation})"
+        if middle:
+            equation += f" + fixed({format_number(middle)})"
+        lines.append(f"{output} = {equation}")
     return "\n".join(lines)

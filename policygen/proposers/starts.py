@@ -18,13 +18,16 @@ from itertools import combinations
 
 import numpy as np
 
-from policygen.policies.linear import LinearPolicy
+from policygen.policies.linear import LinearPolicy, middle_and_half
 from policygen.policies.policy import Policy
+from policygen.quantities.text import to_digits
+from policygen.quantities.tree import constants, with_constants
 from policygen.runs.attempt import Attempt, text_digest
-from policygen.tasks.task import outputs_by_actuator
+from policygen.tasks.task import output_slices, outputs_by_actuator
 
 SearchAttempts = list[Attempt]
 
+MOST_LABELS = 12  # of a choice that a search may begin with
 FIRST_SEARCHES = 2  # started before the better one is continued
 # A search stalls if its last proposals gained at most this share of its gain over random actions.
 LEAST_GAIN = 0.03
@@ -104,6 +107,35 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
                 yield replace(policy, equations=tuple(exchanged.items()))
 
 
+def constant_starts(policy: LinearPolicy) -> list[LinearPolicy]:
+    """Return a policy with weights of 0, and others like it with other constant actions.
+
+    A number takes the middle, both ends and both quarters of its range, and 0. A choice takes labels at these places,
+    or, if there is no other actuator, each of the first `MOST_LABELS`.
+    """
+    actuators, slices = policy.task.actuators, output_slices(policy.task)
+    outputs = list(policy.equations)
+    starts = [policy]
+    single = len(actuators) == 1 and actuators[0].is_choice
+    places = range(min(len(actuators[0].labels), MOST_LABELS)) if single else (-1.0, 1.0, -0.5, 0.5, None)
+    for place in places:
+        biases: list[float] = []
+        for actuator, part in zip(actuators, slices, strict=True):
+            if actuator.is_choice:
+                count = part.stop - part.start
+                chosen = place if single else round(((place or 0.0) + 1) / 2 * (count - 1))
+                biases += [float(label == chosen) for label in range(count)]
+            else:
+                middle, half = middle_and_half(actuator)
+                biases.append(float(np.clip(-middle / half, -1, 1)) if place is None else place)
+        equations = []
+        for (name, node), bias in zip(outputs, biases, strict=True):
+            values = [*constants(node)[:-1], to_digits(bias, 4)]  # the bias is the last constant
+            equations.append((name, with_constants(node, iter(values))))
+        starts.append(replace(policy, equations=tuple(equations)))
+    return list(dict.fromkeys(starts))
+
+
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
     """Whether a proposal starts a search: its weights are 0, it exchanges labels, or it is its model's first one."""
     own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
@@ -112,8 +144,8 @@ def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
 
 
 def has_zero_weights(policy: Policy | None) -> bool:
-    """Whether all weights and biases of equations are 0."""
-    return isinstance(policy, LinearPolicy) and not policy.weights.any() and not policy.bias.any()
+    """Whether all weights of equations are 0, so that the action is constant."""
+    return isinstance(policy, LinearPolicy) and not policy.weights.any()
 
 
 def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:

@@ -115,6 +115,8 @@ def _linear_terms(node: Node) -> Mapping[Node | None, float]:
             return {None: value}
         case Call("neg", (operand,)):
             return _scaled(linear_terms(operand), -1.0)
+        case Call("fixed", (operand,)):
+            return linear_terms(operand)
         case Call("+" | "-" as sign, (left, right)):
             total = dict(linear_terms(left))
             for term, coefficient in linear_terms(right).items():

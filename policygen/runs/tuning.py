@@ -128,7 +128,8 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     """Return the number of episodes for tuning attempt `number`, from those left to the run (None: no limit).
 
     Without a number in the settings, the remaining episodes are divided among the remaining proposals and the tuning at
-    the end of the run, which also gets the episodes that no proposal could use.
+    the end of the run, which also gets the episodes that no proposal could use. If they do not suffice for all, the
+    next proposals are tuned, as many as the episodes suffice for.
     """
     episodes = config.refine.episodes
     if config.refine.most_episodes is not None:  # needs few episodes and leaves the others
@@ -136,7 +137,13 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING
     if episodes is None:
-        share = left // max(2, config.iterations - number + 2) - SCORES_OF_PROPOSAL * config.episodes
+        turns, scores = max(2, config.iterations - number + 2), SCORES_OF_PROPOSAL * config.episodes
+        share = left // turns - scores
+        if share < LEAST_SHARE:
+            # Fewer turns tune; each of the others is scored and compared only.
+            plain = scores // 2
+            tuned = max(0, left - turns * plain) // (LEAST_SHARE + scores - plain)
+            share = (left - (turns - tuned) * plain) // tuned - scores if tuned else 0
         episodes = share if share >= LEAST_SHARE else 0
     # Scoring and validating the tuned policy must still be possible.
     return min(episodes, left - 2 * config.episodes)

@@ -11,11 +11,12 @@ from policygen.episodes.race import Levels, Race, on_common_episodes, race
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
-from policygen.proposers.starts import starts_new_search
+from policygen.proposers.starts import constant_starts, has_zero_weights, starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.budget import STOPPED
 from policygen.runs.ideas import IDEA
@@ -104,6 +105,10 @@ def _assessed(
     unplayed = proposal.standardised and runner.config.refine.most_episodes is not None
     attempt = replace(attempt, saved=saved(policy))
     try:
+        is_first = proposal.standardised and not any(one.number and one.score is not None for one in search.attempts)
+        if is_first and not unplayed and isinstance(policy, LinearPolicy) and has_zero_weights(policy):
+            policy = runner.best_start(constant_starts(policy))
+            attempt = replace(attempt, saved=saved(policy))
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
     except BudgetExhausted as error:
         notes = {**attempt.notes, STOPPED.key: str(error)}
