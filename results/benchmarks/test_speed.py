@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,8 @@ from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
 
-ROWS = [
-    Row("a", 0.002, 0.001, "another", 2.0, 1.5, 2.5, bar=within(1.6)),
-    Missing("b", "it is not installed"),
-]
+ROW = Row("a", 0.002, 0.001, "another", 2.0, 1.5, 2.5, bar=within(1.6))
+ROWS = [ROW, Missing("b", "it is not installed")]
 
 
 @pytest.mark.parametrize("section", [acting.one_at_a_time, playing.frozenlake, playing.buffer])
@@ -54,8 +53,13 @@ def test_the_command_prints_rows_and_writes_only_full_runs(
     speed.main(["--quick", "--json", "--out", str(tmp_path / "a")])
     assert json.loads(capsys.readouterr().out)["rows"][0]["name"] == "a"
     assert not (tmp_path / "a").exists()
-    speed.main(["--out", str(tmp_path / "b")])
-    assert "**no**" in capsys.readouterr().out
+    assert speed.main(["--out", str(tmp_path / "b")]) == 1
+    printed = capsys.readouterr()
+    assert "**no**" in printed.out
+    assert printed.err.count("missed: | a |") == 1
+    monkeypatch.setattr(sections, "run_all", lambda quick: iter([replace(ROW, bar=within(2.5)), ROWS[1]]))
+    assert speed.main(["--out", str(tmp_path / "b")]) == 0
+    assert "missed" not in capsys.readouterr().err
     assert (tmp_path / "b" / "speed.csv").exists()
 
 
