@@ -37,7 +37,7 @@ from policygen.tasks.task import Task
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
-START_SHARE = 4  # of the episodes of a score, one in so many compares constant actions to begin with
+START_EPISODES = 12  # least number that each constant action plays when a run begins, if they are affordable
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Scores = npt.NDArray[np.float64]
 
@@ -150,7 +150,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             exact = [exact_score(policy, self.mdp) for policy in policies]
             if all(exact):
                 return policies[int(np.argmax([score.mean for score in exact if score is not None]))]
-        left, count = self.ledger.episodes_left, max(4, self.config.episodes // START_SHARE)
+        left, count = self.ledger.episodes_left, max(START_EPISODES, self.config.episodes // 4)
         if left is not None:
             count = min(count, left // 10 // len(policies))
         if count < 2 or len(policies) == 1:

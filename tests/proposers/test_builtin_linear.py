@@ -18,9 +18,12 @@ class Dosed(gym.Env[Any, Any]):
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
 
-    def __init__(self, low: float = -1.0, high: float = 1.0, unit: float = 1.0, wanted: float = 0.0) -> None:
+    def __init__(
+        self, low: float = -1.0, high: float = 1.0, unit: float = 1.0, wanted: float = 0.0, gain: float = 0.5
+    ) -> None:
         self.action_space = gym.spaces.Box(low, high, (1,), np.float64)
-        self.middle, self.half, self.unit, self.wanted = (low + high) / 2, (high - low) / 2, unit, wanted
+        self.middle, self.half, self.unit = (low + high) / 2, (high - low) / 2, unit
+        self.wanted, self.gain = wanted, gain
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -29,7 +32,7 @@ class Dosed(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.steps += 1
-        missed = abs((action[0] - self.middle) / self.half - self.wanted - 0.5 * self.x[0])
+        missed = abs((action[0] - self.middle) / self.half - self.wanted - self.gain * self.x[0])
         self.x = np.clip(self.x + self.np_random.normal(0, 0.1, 2), -1, 1)
         return self.x * self.unit, -missed, False, self.steps >= 10, {}
 
@@ -56,7 +59,9 @@ def played(task: Any, **settings: Any) -> policygen.RunResult:
 
 @pytest.mark.parametrize("wanted", [-1.0, 1.0, 0.5])
 def test_a_run_begins_with_the_best_of_a_handful_of_constant_actions(wanted: float) -> None:
-    found = played(lambda: gym.make("Dosed-v0", low=0.0, high=200.0, wanted=wanted), iterations=1, refine="none")
+    found = played(
+        lambda: gym.make("Dosed-v0", low=0.0, high=200.0, wanted=wanted, gain=0.1), iterations=1, refine="none"
+    )
     assert found.policy is not None
     assert found.policy.act_one([0.0, 0.0]).tolist() == [100 + 100 * wanted]
 
