@@ -37,8 +37,6 @@ from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
 from policygen.search.run import Run, carry_out, start
-from policygen.search.simplify import MOST_EPISODES, Simplified
-from policygen.search.simplify import simplify as simplified
 from policygen.tasks import environments
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.load import load_task, task_of
@@ -49,6 +47,7 @@ from policygen.tasks.trust import trusted
 if TYPE_CHECKING:
     from policygen.extensions.compare.comparison import Comparison
     from policygen.extensions.film import Which
+    from policygen.extensions.simplify.smaller import Simplified
 
 _MOST_LINES = 20  # of a policy that is printed with its result
 
@@ -373,6 +372,9 @@ def simplify(
     Raises:
         PolicygenError: there is no policy, or it cannot be played.
     """
+    from policygen.extensions.simplify.smaller import MOST_EPISODES
+    from policygen.extensions.simplify.smaller import simplify as simplified
+
     policy = _policy(source, trust=trust)
     if episodes < 2:
         raise UsageError("simplifying needs at least 2 episodes")

@@ -110,7 +110,7 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 
 def _result_line(run: Run, attempt: Attempt) -> str:
-    later = {"tuning": "  tuned further:", "simplified": "  simplified:"}.get(attempt.kind)
+    later = "" if attempt.is_asked else f"  {'tuned further' if attempt.kind == 'tuning' else attempt.kind}:"
     number = f"{attempt.number:>3}{later or f'/{run.config.iterations}'}"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"

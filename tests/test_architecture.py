@@ -26,7 +26,7 @@ KERNEL = [
     *("runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [
-    *("worlds", "plants", "objectives", "learners", "trackers", "export", "check", "sweeps"),
+    *("worlds", "plants", "objectives", "learners", "simplify", "trackers", "export", "check", "sweeps"),
     *("plots", "robust", "local", "training", "film", "compare", "seats", "page", "notebook", "mcp_server"),
 ]
 ROOMS = [*KERNEL, "extensions", "api", "cli", "__main__"]

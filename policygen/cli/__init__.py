@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF)
 # The extension that each command needs, if any.
 NEEDS = {
-    **{name: name for name in ("compare", "film", "export")},
+    **{name: name for name in ("compare", "film", "export", "simplify")},
     **{"sweep": "sweeps", "drive": "seats", "mediate": "seats", "mcp": "mcp_server", "plot": "plots"},
     **{"finetune": "training", "report": "page"},
 }

@@ -4,4 +4,4 @@ An extension that enters something into a registry of the kernel (statements, re
 and enters it when its package is imported. The others are imported by the library and the commands that use them.
 """
 
-ENTERING = ("plants", "objectives", "learners")
+ENTERING = ("plants", "objectives", "learners", "simplify")

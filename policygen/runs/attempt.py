@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainSerializer
 from pydantic_core import core_schema, from_json, to_json
@@ -29,7 +29,6 @@ from policygen.tasks.task import Task
 
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
 START = "start"  # `Requests.model` of a policy that the user gave with --start
-AttemptKind = Literal["proposal", "resignation", "tuning", "simplified"]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
@@ -326,8 +325,8 @@ class Attempt:
         score: score on the seeds that all attempts share; None for a failed attempt.
         played: the episodes behind the score.
         kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
-            earlier attempt's constants are tuned further; no model is asked. "simplified": the last attempt, the best
-            table of `builtin` with fewer rows; without a policy if no smaller one is as good.
+            earlier attempt's constants are tuned further; no model is asked. Of the last attempts the name of a
+            closing (`policygen.runs.closings`); without a policy if that found none for the place of the best.
         accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
         problems: the reasons why there is no policy, or no score.
         requests: the requests of the attempt and their cost.
@@ -341,7 +340,7 @@ class Attempt:
     saved: Annotated[SavedPolicy | None, Field(alias="policy")]
     score: Score | None
     played: Played = Played()
-    kind: AttemptKind = "proposal"
+    kind: str = "proposal"
     accepted: bool = False
     verdict: str = ""
     comparison: Comparison = Comparison()

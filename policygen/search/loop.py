@@ -1,4 +1,4 @@
-"""The loop: play, prompt, propose, assess, keep the best; at the end, tune with what is left, and simplify a table."""
+"""The loop: play, prompt, propose, assess, keep the best; at the end, tune with what is left, and close."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from dataclasses import replace
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import finite_mdp
-from policygen.episodes.race import Course
-from policygen.episodes.score import episode_seeds
 from policygen.errors import BudgetExhausted, EnvironmentFault
-from policygen.llm.messages import NO_MODEL
 from policygen.policies.parse import ParseResult
-from policygen.policies.table import TablePolicy
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
+from policygen.registry import resolved
 from policygen.runs.attempt import Attempt, Comparison, Played, saved
+from policygen.runs.closings import CLOSINGS
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Assessment, Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to_stop
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
-from policygen.search.simplify import simplify
 from policygen.tasks.task import Task
 
 _IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
@@ -85,50 +82,43 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, ()), ())
             yield search.keep(assess(proposal, search, runner, trials))
     with suppress(BudgetExhausted, EnvironmentFault):
-        if proposer.provider.model == NO_MODEL and (assessment := _simplified(search, runner)) is not None:
-            yield search.keep(assessment)
+        yield from _closed(search, runner)
     if search.attempts:
         search.replace_last(runner.with_final_counts(search.attempts[-1]))
 
 
-def _simplified(search: Search, runner: EpisodeRunner) -> Assessment | None:
-    """Return the simplified best table as the last attempt; None if it was simplified before or is no table.
-
-    Candidates play at most as many episodes as the search did; with too few for one candidate, none is played.
-    """
-    best, usual, spent = search.incumbent, runner.config.episodes, runner.ledger.episodes
-    last = 22 * usual  # a last race of 10 times as many episodes as usual, and the scores of its winner
-    limit = spent if (left := runner.ledger.episodes_left) is None else min(spent, left - last)
-    if not isinstance(best, TablePolicy) or search.attempts[-1].kind == "simplified" or limit < 6 * usual:
-        return None
-    started, number = time.perf_counter(), len(search.attempts)
-
-    def course(purpose: str, count: int) -> Course:
-        seeds = episode_seeds(runner.config.seed, purpose, count)
-        return Course(search.task, seeds, runner.play, runner.players.engine, search.mdp)
-
-    def tell(words: str) -> None:
-        runner.tell(f"simplifying: {words}")
-
-    found = simplify(best, course, 5 * usual, limit=limit, tell=tell)
-    runner.tell(None)
-    attempt = Attempt(number, None, None, kind="simplified", verdict=str(found))
-    if found.race is None:
-        return Assessment(runner.with_spending(attempt, started), (), search.best_score, search.validation)
-    performance = runner.perform(number, found.policy)
-    assert performance.score is not None
-    attempt = replace(
-        attempt,
-        saved=saved(found.policy),
-        score=performance.score,
-        played=Played.of(performance.trajectories, exact=performance.score.exact),
-        notes=performance.notes(found.policy),
-        accepted=True,
-        comparison=Comparison.of(found.race),
-    )
-    validation = None if performance.score.exact else runner.validate(found.policy, None, usual)
-    attempt = runner.with_spending(attempt, started)
-    return Assessment(attempt, performance.trajectories, performance.score, validation)
+def _closed(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
+    """Yield an attempt for each closing that had something to do; what it hands back is the best from now on."""
+    for kind, entry in CLOSINGS.items():
+        if search.incumbent is None or search.attempts[-1].kind == kind:
+            continue
+        started, number = time.perf_counter(), len(search.attempts)
+        try:
+            found = resolved(entry)(search, runner)
+        finally:
+            runner.tell(None)
+        if found is None:
+            continue
+        attempt = Attempt(number, None, None, kind=kind, verdict=found.words)
+        if found.policy is None:
+            attempt = runner.with_spending(attempt, started)
+            yield search.keep(Assessment(attempt, (), search.best_score, search.validation))
+            continue
+        performance = runner.perform(number, found.policy)
+        assert performance.score is not None
+        attempt = replace(
+            attempt,
+            saved=saved(found.policy),
+            score=performance.score,
+            played=Played.of(performance.trajectories, exact=performance.score.exact),
+            notes=performance.notes(found.policy),
+            accepted=True,
+            comparison=Comparison.of(found.race),
+        )
+        exact = performance.score.exact
+        validation = None if exact else runner.validate(found.policy, None, runner.config.episodes)
+        attempt = runner.with_spending(attempt, started)
+        yield search.keep(Assessment(attempt, performance.trajectories, performance.score, validation))
 
 
 def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:

@@ -14,8 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.race import Course, Race, lengths_up_to, race
+from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, PolicygenError
+from policygen.files import find_run
+from policygen.llm import read_spec
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
@@ -24,9 +27,14 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Call, Node, Number, constants, nodes_of, with_constants, with_plain_signs
+from policygen.runs.closings import Successor
+from policygen.runs.logbook import Logbook
+from policygen.runs.state import Search
+from policygen.search.runner import EpisodeRunner
 
 MARGIN = 0.01  # largest mean loss, as a share of the score or of its standard deviation, whichever is larger
 MOST_EPISODES = 20_000  # of the candidates of a policy that a user simplifies
+MOST_CELLS = 500_000  # of all candidates at the end of a run
 CHECKS = 4  # most policies that are raced once more, each on fresh seeds
 MOST_LEAVES = 60
 CORRECTIONS = 2  # how often a tree of one size is trained again, also on the states that it visited itself
@@ -61,6 +69,7 @@ def simplify(
     episodes: int,
     *,
     limit: float = math.inf,
+    candidates: float = math.inf,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Simplified:
     """Find the smallest policy that is not worse: see `Race.is_lost`, with a margin of 1%.
@@ -73,6 +82,7 @@ def simplify(
         course: returns a course for a purpose (of `episode_seeds`) and a number of seeds.
         episodes: length of a race with a candidate: a fifth of them first, and twice as many on fresh seeds.
         limit: number of episodes after which no further candidate is played; the last races come on top.
+        candidates: number of candidates after which no further one is tried.
         tell: receives the size of every accepted policy.
 
     Raises:
@@ -81,7 +91,8 @@ def simplify(
     """
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
-    path = _Path(policy, course("simplify", episodes), lengths_up_to(episodes), limit, tell)
+    path = _Path(policy, course("simplify", episodes), lengths_up_to(episodes), tell)
+    path.most_episodes, path.most_candidates = limit, candidates
     trees = _trees(path, policy) if isinstance(policy, TablePolicy) else iter(())
     for number in range(CHECKS):
         if path.current is policy:  # at first, and again if all smaller ones have lost
@@ -97,14 +108,45 @@ def simplify(
     return Simplified(policy, policy, None, path.tried)
 
 
+def simplified_best(search: Search, runner: EpisodeRunner) -> Successor | None:
+    """Simplify the best table of a run whose proposals were those of `builtin`, perhaps replayed.
+
+    Candidates play at most as many episodes as the search did; with too few for one candidate, none is played. The
+    larger the grid, the fewer are tried, as each takes time for all of its cells.
+    """
+    best, usual, spent = search.incumbent, runner.config.episodes, runner.ledger.episodes
+    last = 22 * usual  # a last race of 10 times as many episodes as usual, and the scores of its winner
+    limit = spent if (left := runner.ledger.episodes_left) is None else min(spent, left - last)
+    if not isinstance(best, TablePolicy) or limit < 6 * usual or _proposing(runner.config.llm) != "builtin":
+        return None
+
+    def course(purpose: str, count: int) -> Course:
+        seeds = episode_seeds(runner.config.seed, purpose, count)
+        return Course(search.task, seeds, runner.play, runner.players.engine, search.mdp)
+
+    def tell(words: str) -> None:
+        runner.tell(f"simplifying: {words}")
+
+    found = simplify(best, course, 5 * usual, limit=limit, candidates=MOST_CELLS / best.grid.size, tell=tell)
+    return Successor(str(found), found.policy if found.race is not None else None, found.race)
+
+
+def _proposing(llm: str) -> str:
+    """Return the name of the provider that the settings of a run name; of a replay, that of the replayed run."""
+    read = read_spec(llm)
+    folder = find_run(read.argument).expanduser() if read.name == "replay" else None
+    if folder is None or not (folder / "config.toml").is_file():  # a transcript alone does not name its provider
+        return read.name
+    return _proposing(Logbook(folder).config().llm)
+
+
 class _Path:
     """The smaller policies accepted so far, each not worse than the first, the original."""
 
-    def __init__(
-        self, original: Policy, course: Course, lengths: Sequence[int], limit: float, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, original: Policy, course: Course, lengths: Sequence[int], tell: Callable[[str], None]) -> None:
         self.policies, self.tried, self.course, self.lengths = [original], 0, course, lengths
-        self._limit, self._tell, self._known = limit, tell, {original.to_text(plain=True)}
+        self.most_episodes = self.most_candidates = math.inf  # then no further candidate is played, or tried
+        self._tell, self._known = tell, {original.to_text(plain=True)}
 
     @property
     def current(self) -> Any:
@@ -120,14 +162,14 @@ class _Path:
         Args:
             forget: delete the episodes of a worse one.
         """
-        if (text := candidate.to_text(plain=True)) in self._known:
+        if self.tried >= self.most_candidates or (text := candidate.to_text(plain=True)) in self._known:
             return False
         self._known.add(text)
         self.tried += 1
         played = self.course.played(self.current)
         if played and self.course.mdp is None and all(_same_actions(candidate, t) for t in played):
             self.course.played(candidate).extend(played)
-        elif self.course.count + self.lengths[-1] > self._limit:
+        elif self.course.count + self.lengths[-1] > self.most_episodes:
             return False
         elif self._race(candidate).is_lost(MARGIN):
             if forget:

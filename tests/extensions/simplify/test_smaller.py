@@ -17,11 +17,11 @@ from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.race import Course, race
 from policygen.episodes.score import episode_seeds
+from policygen.extensions.simplify.smaller import MARGIN, simplify, smaller, tree_rules, with_digits
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import parse_expression, to_text
 from policygen.runs.logbook import Logbook
-from policygen.search.simplify import MARGIN, smaller, tree_rules, with_digits
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
 
@@ -54,6 +54,24 @@ def test_a_budget_without_episodes_for_it_leaves_the_best_table_as_it_is(tmp_pat
     found = policygen.run("cartpole", max_episodes=40, **few)
     assert found.summary.episodes <= 40
     assert {attempt.kind for attempt in Logbook(found.folder).attempts()} == {"proposal"}
+
+
+def test_only_a_run_of_builtin_or_its_replay_is_closed_by_a_simplification(tmp_path: Path) -> None:
+    few = {"iterations": 3, "episodes": 3, "final_episodes": 2, "out": tmp_path}
+    for llm, closed in (("builtin", True), ("random", False)):
+        played = policygen.run("cartpole", llm=llm, **few)
+        replayed = policygen.run("cartpole", llm=f"replay:{played.folder}", **few)
+        again = policygen.run("cartpole", llm=f"replay:{replayed.folder}", **few)
+        kinds = [[attempt.kind for attempt in found.attempts] for found in (played, replayed, again)]
+        assert ("simplified" in kinds[0]) is closed
+        assert kinds[1:] == [kinds[0]] * 2
+
+
+def test_no_more_candidates_are_tried_than_allowed() -> None:
+    text = "left = 0\nright = angle + 0.1*spin + 0.001*position + 0.0001*velocity"
+    policy = written(text, "cartpole")
+    found = simplify(policy, lambda purpose, count: course_for(policy, count), 5, candidates=3)
+    assert found.tried == 3
 
 
 def test_the_table_of_a_known_system_stays_as_good_to_the_last_digit() -> None:
