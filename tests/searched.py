@@ -50,7 +50,9 @@ def _searched(name: str, kind: str, provider: Any, settings: dict[str, Any]) -> 
     task = discovered(name)
     if name in gym.registry:
         task = replace(task, max_steps=min(task.max_steps, LONGEST))
-    config = effective_config(task, name, options={"policy": kind, "episodes": 4, "warmup_episodes": 4, **settings})
+    named = {"llm": provider.spec} if provider is not None else {}
+    options = {"policy": kind, "episodes": 4, "warmup_episodes": 4, **named, **settings}
+    config = effective_config(task, name, options=options)
     search = new_search(task)
     if config.iterations == 1 and provider is None:
         with EpisodeRunner(search, config, Ledger(config)) as runner:
