@@ -106,7 +106,7 @@ class Parts:
             if STATEMENTS[key].rewrite is not None
         }
 
-    def rewrites(self) -> list[tuple[str, Callable[[Node, Node], Node], Node]]:
+    def rewrites(self) -> list[tuple[str, Callable[[Node, Node], Node], Stated[Node]]]:
         """Return for each of `rewritten` the output, the function that changes its equation, and the expression.
 
         Problems are added for lines that cannot be read.
@@ -117,7 +117,7 @@ class Parts:
             if (output := self._output(line.name)) is None:
                 self.problems.refuse(line.line, unknown_name(line.name, self._outputs, what="output"))
             elif rewrite is not None and (node := self._expression(line)) is not None:
-                found.append((output, rewrite, node))
+                found.append((output, rewrite, Stated(line.line, node)))
         return found
 
     @property

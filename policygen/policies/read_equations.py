@@ -41,8 +41,11 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     if problems:
         return None
     equations = {name: written.get(name) or old[name] for name in outputs}
-    for name, rewrite, node in changes:
-        equations[name] = rewrite(equations[name], node)
+    for name, rewrite, stated in changes:
+        try:
+            equations[name] = rewrite(equations[name], stated.value)
+        except ExpressionError as error:
+            problems.refuse(stated.line, error)
     lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
     if problems:
         return None

@@ -35,7 +35,8 @@ class Statement:
         declares: the words that begin lines `WORD NAME`.
         names: the left-hand sides of lines `NAME = EXPRESSION`, where neither the task nor the text has that name.
         rewrite: returns the equation of output NAME, given the equation and the expression of a line `WORD NAME =
-            EXPRESSION`. The expression reads what equations may read. The policy holds the result, not the line.
+            EXPRESSION`. The expression reads what equations may read. The policy holds the result, not the line. An
+            ExpressionError `FOUND; EXPECTED` refuses the line.
         read: returns the note, given the `Parts` of the text and the lines by (WORD, NAME), or (NAME, "") of `names`.
             It adds problems to the parts, and returns None if there are any.
         private: returns further names that a `let` may read, given the task and the lines. Such a feature is for these

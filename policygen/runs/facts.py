@@ -363,12 +363,12 @@ def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
 def note_facts(attempt: Attempt, section: str = NOTES) -> list[Fact]:
     """Return the notes of an attempt that have a heading; a note with a number has its words in the basis."""
     where = f"over {len(attempt.played)} episodes of attempt {attempt.number}"
-    return [
-        Fact(section, one.heading, one.words, basis=where)
-        if one.number is None
-        else Fact(section, one.heading, one.number, basis=f"({one.words}) {where}")
-        for one in shown_notes(attempt)
-    ]
+    facts = []
+    for one in shown_notes(attempt):
+        value = one.words if one.number is None else one.number
+        adds = one.number is not None and one.words != f"{one.number:g}"
+        facts.append(Fact(section, one.heading, value, basis=f"({one.words}) {where}" if adds else where))
+    return facts
 
 
 def all_attempts(attempts: Iterable[Attempt]) -> Iterator[list[Fact]]:

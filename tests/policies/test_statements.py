@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from policygen.errors import ExpressionError
 from policygen.policies.parse import ParseResult, parse
 from policygen.policies.statements import STATEMENTS, Statement
 from policygen.quantities.tree import Call, Node
@@ -67,3 +68,12 @@ def test_problems_name_line_and_remedy(text: str, problem: str) -> None:
 
 def test_prose_with_an_equals_sign_is_no_statement() -> None:
     assert parse("so gravity = 9.81 here\ntorque = rate", TASK).policy is not None
+
+
+def test_a_statement_that_refuses_its_line_is_a_problem_of_that_line() -> None:
+    def refusing(equation: Node, limit: Node) -> Node:
+        raise ExpressionError("the limit is below 0; write a positive one")
+
+    STATEMENTS.add("cap", Statement(words=("cap",), rewrite=refusing))
+    parsed = parse("torque = rate\ncap torque = -1", TASK)
+    assert texts(parsed) == ["line 2: the limit is below 0; write a positive one"]

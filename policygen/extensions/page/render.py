@@ -56,7 +56,9 @@ def write_page(run: Path, output: Path, *, reloads: int | None = None) -> Path:
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"cannot write {output.name}: end the name in .html (a browser can print it to PDF)")
     if not (run / "config.toml").is_file():
-        raise PathError(f"{run} is not a run (it has no config.toml); `policygen plot` and `compare` take sweeps")
+        several = any(run.glob("*/config.toml"))
+        hint = f"name one of {run}/*" if several else "`policygen plot` and `compare` take sweeps"
+        raise PathError(f"{run} is not a run (it has no config.toml); {hint}")
     content = read_run(run)
     css = _environment().get_template("page.css").render()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
