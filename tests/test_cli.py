@@ -109,7 +109,7 @@ MISTAKES = [
     ("show nowhere", "cannot read nowhere"),
     ("show typed.toml", "typed.toml"),
     ("eval nope.txt --task cartpole", "cannot read nope.txt"),
-    ("eval bytes.txt --task cartpole", "cannot read"),
+    ("eval bytes.txt --task cartpole", "bytes.txt is not a UTF-8 text file"),
     ("eval policy.txt --episodes 1", "--episodes"),
     ("plot", "Missing argument 'RUN|SWEEP|best.json|POLICY.txt...'"),
     ("doctor --llm gemini:x", "gemini needs an API key"),

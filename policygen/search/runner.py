@@ -16,7 +16,14 @@ from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
-from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns, score_with_violations
+from policygen.episodes.score import (
+    Score,
+    episode_seeds,
+    sampled_score,
+    score_of_returns,
+    score_with_violations,
+    standard_error,
+)
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.policies.linear import constant_policy
@@ -159,7 +166,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         returns = np.array([[one.episode_return for one in self.play(policy, seeds)] for policy in policies])
         gains = returns - returns[0]
         best = int(np.argmax(gains.mean(axis=1)))
-        clear = gains[best].mean() > gains[best].std(ddof=1) / math.sqrt(count)
+        clear = gains[best].mean() > standard_error(gains[best])
         return policies[best] if clear else policies[0]
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:

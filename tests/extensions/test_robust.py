@@ -75,7 +75,8 @@ def test_the_command_prints_the_table_and_draws_a_picture(line: Line, workplace:
 
 
 def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace: Path) -> None:
-    options = ("--perturb", "action_delay=0..4", "--perturb", "sensor_noise=0.1")
+    (workplace / "lean.txt").write_text("left = -angle - spin\nright = angle + spin")
+    options = ("--perturb", "action_delay=0..4", "--perturb", "sensor_noise=0.1", "--start", "lean.txt")
     done = line("run", "cartpole", *SMALL, *options)
     assert done.code == 0, done.err
     assert "perturbed in each episode: action_delay=0..4, sensor_noise=0.1 of the spread" in done.out

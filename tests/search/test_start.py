@@ -95,7 +95,7 @@ def test_a_start_may_be_a_run_a_saved_policy_or_a_policy_object(line: Line, work
             ("--start", "hasty.txt", "--policy", "table"),
             "the text cannot be read as a policy of this run (--policy table)",
         ),
-        (("--start", "bytes.txt"), "cannot read bytes.txt"),
+        (("--start", "bytes.txt"), "bytes.txt is not a UTF-8 text file"),
     ],
 )
 def test_a_start_that_cannot_be_read_is_refused_before_anything_is_played(

@@ -194,7 +194,8 @@ PATTERNS = {
     "perturb": [r"([\w.]+)=(NUMBER)(?:\.\.(NUMBER))?"],
     "requirements": [r"([A-Za-z_]\w*)\s+changes", r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)", r"\binfo_([A-Za-z_]\w*)"],
     "task": [r'"[^"]*"|[A-Za-z_]\w*'],
-    "trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])"],
+    # values of files that name modules, paths or files
+    "trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],
 }
 
 
