@@ -166,17 +166,24 @@ def reads_as_arithmetic(text: str) -> bool:
 def _joined(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield the lines with those joined that arithmetic continues, each with the number of its first line."""
     waiting: list[str] = []  # the lines of one statement
+    between: list[tuple[int, str]] = []  # comments after them, which may stand inside the statement
     first = 0
     for number, raw in lines:
         line = plain_signs(raw)
-        if waiting and _continues(waiting, line):
+        if waiting and line.strip() and not split_comment(line)[0] and not line.lstrip().startswith("##"):
+            between.append((number, line))
+        elif waiting and _continues(waiting, line):
+            waiting += [one for _, one in between]
             waiting.append(line)
-            continue
-        if waiting:
-            yield first, _as_one(waiting)
-        waiting, first = [line], number
+            between = []
+        else:
+            if waiting:
+                yield first, _as_one(waiting)
+            yield from between
+            waiting, between, first = [line], [], number
     if waiting:
         yield first, _as_one(waiting)
+    yield from between
 
 
 def _as_one(lines: Sequence[str]) -> str:
@@ -215,9 +222,12 @@ def _begins_statement(line: str) -> bool:
     return bool(_ASSIGN.match(cleaned) or re.match(rf"{_LEFT}\s*(?::?=(?!=)|:|<-|←)", cleaned))
 
 
-# Full-width forms of ASCII, and the lines that draw tables.
+# Full-width forms of ASCII, the lines that draw tables, and the spaces of typesetting, some of them without width.
 _SIGNS = str.maketrans(
-    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)} | {"\u3000": " "} | dict.fromkeys("│┃¦", "|")
+    {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+    | dict.fromkeys("│┃¦", "|")
+    | dict.fromkeys(map(chr, (0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)), " ")
+    | dict.fromkeys(map(chr, (0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF)), "")
 )
 _TEXT_MACRO = re.compile(r"\\(?:text|textit|texttt|mathrm|mathit|mathtt|mathbf|operatorname)\s*\{([^{}]*)\}")
 _MACROS = (

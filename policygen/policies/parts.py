@@ -84,11 +84,11 @@ class Parts:
         # Parts of the action may be used in `prev(NAME)` only.
         self._known = list(dict.fromkeys((*task.quantity_names, *self._feature_names)))
         self._unread: dict[str, int] = {}  # expressions that cannot be read, and how many names were known then
-        self._equation_lines: dict[str, int] = {}  # by output
+        self.equation_lines: dict[str, int] = {}  # by output
         if len(text) > MAX_CHARACTERS:
             self.problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
         else:
-            lines, self._in_block = statements(text, task)
+            lines, self.in_block = statements(text, task)
             self._read(lines)
 
     @property
@@ -236,7 +236,7 @@ class Parts:
             case "cut":
                 found = "the block of the policy is not closed, so its end may be missing"
                 self.problems.add(line.line, found, "write the whole policy, and ``` after its last line")
-            case word if line.name in self._known or self._output(line.name) is not None:
+            case word if self.in_block or line.name in self._known or self._output(line.name) is not None:
                 found = f"there is no statement `{word} NAME = EXPRESSION`"
                 words = ", ".join(["let", "bins", *(word for one in STATEMENTS.values() for word in one.words)])
                 self.problems.add(line.line, found, f"known are {words}; another one needs its extension")
@@ -293,7 +293,7 @@ class Parts:
             private |= moved
             self.lets = {name: node for name, node in self.lets.items() if name not in moved}
             moved = {name: node for name, node in self.lets.items() if read_by([node]) & moved.keys()}
-        read = [(self._equation_lines[name], read_by([node])) for name, node in self.equations.items()]
+        read = [(self.equation_lines[name], read_by([node])) for name, node in self.equations.items()]
         read += [(one.line, frozenset([name])) for name, one in self.bins.items()]
         if self.header is not None:
             read.append((self.header.line, frozenset(self.header.cells)))
@@ -327,7 +327,7 @@ class Parts:
         lowered = [cell.lower() for cell in line.cells]
         names = {name.lower() for name in self._known} | self._action_columns
         if not line.text.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
-            if self._in_block:
+            if self.in_block:
                 self._unread_line(line)
             return None  # prose with a pipe in it, such as |angle|
         if not names.isdisjoint(lowered) and not any(map(looks_like_bins, lowered[:-1])):
@@ -356,15 +356,15 @@ class Parts:
             if name not in self._known:
                 self._known.append(name)
             return f"let {name} = {text}"
-        if self._in_block:
+        if self.in_block:
             taken = self._taken(name) if is_name(name) else ""
             found = f"`{name}` is already {taken}" if taken else f"`{name}` is no output"
             self.problems.add(line.line, found, "choose another name for the feature")
         return None
 
     def _equation(self, line: Line, name: str) -> str | None:
-        node, repeated = self._expression(line), name in self._equation_lines
-        first = self._equation_lines.setdefault(name, line.line)
+        node, repeated = self._expression(line), name in self.equation_lines
+        first = self.equation_lines.setdefault(name, line.line)
         if node is not None and self.equations.setdefault(name, node) != node:
             found = f"{name} has another equation than on line {first}"
             self.problems.add(line.line, found, "write one equation for each output")

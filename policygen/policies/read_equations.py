@@ -30,6 +30,8 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     for name, line in parts.bare.items():
         if name not in used and not (revises and name in parts.inherited):
             problems.refuse(line, unknown_name(name, outputs, what="output"))
+    if parts.rows and parts.in_block:
+        problems.add(parts.rows[0].line, "a table's row stands beside equations", "leave the rows out of the block")
     if not written and not revises and not problems:
         numbers = task.quantity_names
         example = f"2*{numbers[0]} + 0.5" if numbers else f'contains({task.text_names[0]}, "word")'

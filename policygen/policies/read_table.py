@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from policygen.errors import UsageError
-from policygen.policies.cells import action_text, bins_text, read_action, read_bins, row_line, with_comment
+from policygen.policies.cells import (
+    action_text,
+    bins_text,
+    looks_like_bins,
+    read_action,
+    read_bins,
+    row_line,
+    with_comment,
+)
 from policygen.policies.features import depends_on
 from policygen.policies.parts import NOTHING_FOUND, Parts
 from policygen.policies.rows import Rule, dense_table, uncovered, visible
@@ -28,6 +36,9 @@ def read_table(parts: Parts) -> TablePolicy | None:
         grid = _new_grid(parts, grid, old)
     for name, rewritten in parts.rewritten.items():
         problems.add(rewritten.line, f"`{name}` changes the equation of an output", "a table has none: leave it out")
+    if parts.equations and parts.in_block:
+        line = min(parts.equation_lines.values())
+        problems.add(line, "an equation stands beside a table", "leave the equations out of the block")
     if grid is None:
         if not problems:
             problems.add(None, f"task {task.name} has no grid", "give one with lines like `bins NAME: 0, 0.5`")
@@ -91,8 +102,10 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
     width = len(columns)
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for row in parts.rows:
-        # With a header, extra cells at the end of a row are comments. Without one, they are an error.
-        if len(row.cells) < width or (len(row.cells) > width and parts.header is None):
+        # With a header, extra cells at the end of a row are comments, but for bins: a second row on the line. Without
+        # one, they are an error.
+        beyond = row.cells[len(parts.header.cells) if parts.header is not None else width :]
+        if len(row.cells) < width or any(parts.header is None or looks_like_bins(cell) for cell in beyond):
             problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
             continue
         bins: list[tuple[int, ...]] = [tuple(range(size)) for size in grid.shape]

@@ -196,6 +196,7 @@ EQUATIONS = {
     "colon": "left := 0;\nright:= 2*angle + spin;",
     "comments": "left = 0  # nothing\nright = 2*angle + spin  # falling right",
     "unicode": "left = 0\nright = 2×angle − −1·spin",
+    "spaces": "left =\u00a00\nright\u2009=\u202f2*angle\u200b +\u3000spin",
     "params": "params[0]: 0, params[1]: 0\nparams[2]=0 params[3]: 0\n- params[4]: 0; param[5]: 2e0\nparams[6]: −0, params[7]: 1\nparams[8]: .0\nparams[9]: 0.",
 }  # fmt: skip
 
@@ -590,6 +591,7 @@ def test_a_wrapped_equation_is_read_to_its_end(block: bool) -> None:
         UPRIGHT + WRAPPED.replace("\n    - ", " -\n  ").replace("\n    + ", " +  # first\n"),
         UPRIGHT + f"torque = (\n{WRAPPED[9:]})\n",
         UPRIGHT + WRAPPED.replace("\n    ", " \\\n    "),
+        UPRIGHT + WRAPPED.replace("\n    ", "\n    # damped\n    "),
     ):
         read = parse(f"```\n{text}```" if block else text, SWING)
         assert read.problems == ()
@@ -614,9 +616,15 @@ def test_an_output_with_a_sign_that_is_not_understood_is_a_problem(line: str) ->
     assert [problem.line for problem in read.problems] == [3]
 
 
-@pytest.mark.parametrize("line", ["angle = 3", "Tilt = spin +", "It pushes harder.", "left", "max(angle, spin)"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("angle = 3", "Tilt = spin +", "It pushes harder.", "left", "max(angle, spin)"),
+        *("const gain = 5", "where gain = 5 is small", "float gain = 5", "| left | -3*angle |", "| an", "0 | * | left"),
+    ],
+)
 def test_a_line_of_the_block_that_is_none_of_a_policy_is_a_problem(line: str) -> None:
-    read = parse(f"```\nleft = -angle\nright = angle\n{line}\n```", CARTPOLE)
+    read = parse(f"```\nleft = -angle\nright = angle\n{line}\n```", CARTPOLE, "linear")
     assert [problem.line for problem in read.problems] == [4]
 
 
@@ -642,3 +650,13 @@ def test_a_problem_of_an_expression_names_what_was_written_and_no_part_of_python
 )
 def test_a_table_of_full_width_signs_or_drawn_lines_is_a_table(text: str) -> None:
     assert parse(text, LAKE).policy == parse(PLAIN, LAKE).policy != None  # noqa: E711
+
+
+@pytest.mark.parametrize("line", ["left = 3*spin", "right: -3*angle", "| 0 | up | | 1 | down |"])
+def test_a_line_beside_a_table_that_is_no_row_of_it_is_a_problem(line: str) -> None:
+    task = CARTPOLE if "angle" in line or "spin" in line else LAKE
+    label = task.actuators[0].labels[0]
+    incumbent = parse(f"| * | {label} |\n", task, "table").policy
+    name = task.grid.names[0]
+    read = parse(f"```\n| {name} | action |\n{line}\n| * | {label} |\n```", task, "table", incumbent)
+    assert [problem.line for problem in read.problems] == [3]
