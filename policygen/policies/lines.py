@@ -63,8 +63,10 @@ PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
-def statements(text: str, task: Task) -> tuple[list[Line], bool]:
-    """Return the statements of the last policy in `text`, and whether they are in a fenced block.
+def statements(text: str, task: Task, *, alone: bool = False) -> tuple[list[Line], bool]:
+    """Return the statements of the last policy in `text`, and whether they are in a block.
+
+    A block is fenced; a text without one that is a policy's is a block if it is `alone`, without prose around it.
 
     In a block, a line that is no statement has the word `?`; elsewhere it is prose and left out. At the end of a block
     that is not closed stands the word `cut`.
@@ -73,6 +75,8 @@ def statements(text: str, task: Task) -> tuple[list[Line], bool]:
     outputs = frozenset(name.lower() for name in output_names(task))
     # The last fenced block with a policy's line; without such a block, the whole text.
     block = next((block for block in reversed(blocks) if any(_is_policy(line, outputs) for _, line in block)), None)
+    if block is None and alone and not blocks:
+        block = everything
     lines = []
     for number, raw in _joined(everything if block is None else block):
         statement = _statement(number, raw, outputs)
@@ -82,7 +86,7 @@ def statements(text: str, task: Task) -> tuple[list[Line], bool]:
             lines.append(statement)
     if all(line.word in ("?", "") for line in lines):
         return [], block is not None  # not a block of a policy
-    if is_open and block is blocks[-1]:
+    if is_open and blocks and block is blocks[-1]:
         lines.append(Line(everything[-1][0] if everything else 1, "", "cut"))
     return lines, block is not None
 

@@ -49,7 +49,7 @@ class Parts:
     """The named parts of the last policy in a reply or a hand-written file, and the context in which it is read.
 
     Args:
-        text, task, incumbent, free_grid, learner: the arguments of `parse`.
+        text, task, incumbent, free_grid, learner, alone: the arguments of `parse`.
     """
 
     def __init__(
@@ -57,8 +57,10 @@ class Parts:
         text: str,
         task: Task,
         incumbent: Policy | None = None,
+        *,
         free_grid: bool = True,
         learner: bool = False,
+        alone: bool = False,
     ) -> None:
         self.task, self.incumbent, self.free_grid, self.learner = task, incumbent, free_grid, learner
         self.inherited = dict(incumbent.lets) if incumbent is not None else {}  # the incumbent's own features
@@ -88,7 +90,7 @@ class Parts:
         if len(text) > MAX_CHARACTERS:
             self.problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
         else:
-            lines, self.in_block = statements(text, task)
+            lines, self.in_block = statements(text, task, alone=alone)
             self._read(lines)
 
     @property
@@ -245,7 +247,9 @@ class Parts:
     def _unread_line(self, line: Line) -> None:
         """Add the problem of a line in the policy's block that is none of its lines."""
         found = f"`{' '.join(line.text.split())[:60]}` is not a line of a policy"
-        self.problems.add(line.line, found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block")
+        self.problems.add(
+            line.line, found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`"
+        )
 
     def _owner(self, line: Line) -> str | None:
         """Return the key of the entry of `STATEMENTS` that a line belongs to; None for a line of the policy itself."""

@@ -628,6 +628,14 @@ def test_a_line_of_the_block_that_is_none_of_a_policy_is_a_problem(line: str) ->
     assert [problem.line for problem in read.problems] == [4]
 
 
+def test_in_a_text_that_is_the_policy_alone_every_line_counts() -> None:
+    text = "# Pushes harder.\nleft = -angle\n\nright = angle  # falling right\nIt pushes harder.\n"
+    assert parse(text, CARTPOLE).problems == ()
+    assert [problem.line for problem in parse(text, CARTPOLE, alone=True).problems] == [5]
+    reply = f"It pushes harder:\n```\n{text[:-19]}\n```\n"
+    assert parse(reply, CARTPOLE, alone=True).problems == ()
+
+
 @pytest.mark.parametrize("number", ["0,5", "1/2", "50%", "1.5×10^-3", "0.5 rad", "0.5*2", "1.2.3", "1_000"])
 def test_params_are_read_whole_or_not_at_all(number: str) -> None:
     weights = "\n".join(f"params[{i}]: 0" for i in range(1, 10))
