@@ -7,8 +7,6 @@ episodes. They are pure: none plays an episode, makes an environment, or scores 
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,13 +31,6 @@ STANDARD_ERRORS = 2.0  # a loss is evidence if it exceeds this many standard err
 RELEVANT = 0.5  # an observation counts as relevant to reward or ends from this relevance on
 LEAST_EXPLAINED = 0.02  # share of a variance below which an observation explains nothing
 MOST_STEPS = 20_000  # more are thinned out before correlations with the reward are computed
-_ABOUT_REWARD = re.compile(
-    r"\b(rewards?|pays?|costs?|scores?|terminat\w*|ends?|ended|healthy|unhealthy|falls?|penal\w*)\b", re.IGNORECASE
-)
-_LONGEST_HEADING = 40
-_COMMON = frozenset(
-    ["each", "from", "joint", "more", "over", "positive", "negative", "step", "than", "that", "this", "time", "with"]
-)
 
 
 # --- one episode -----------------------------------------------------------------------------------------------------
@@ -287,8 +278,7 @@ class Relevance:
 
     # A parabola over the observation after a step explains a share of the variance of the reward; a second one explains
     # a share of the variance of early ends. Each share is divided by the largest of all observations. The relevance is
-    # the larger of the two, plus 1 if the documentation names the observation where it describes reward or ends. It is
-    # 0 for observations in `further`.
+    # the larger of the two, and 0 for observations in `further`.
     relevance: Mapping[str, float]
     variance: Mapping[str, float]  # over all steps
     # observations that follow from positions and velocities, such as the forces on each body, and are shown after them
@@ -323,7 +313,6 @@ def relevance_of(episodes: Sequence[Episode], task: Task) -> Relevance:
     ended[last] = [e.failed for e in episodes]
     thinned = slice(None, None, 1 + len(rewards) // MOST_STEPS)
     inside = (ended == 0).nonzero()[0][thinned]
-    documented = np.array([float(name in _documented(task)) for name in names])
     with np.errstate(all="ignore"):
         after = np.nan_to_num(after, posinf=0.0, neginf=0.0)
         rest = rewards[inside]
@@ -333,7 +322,7 @@ def relevance_of(episodes: Sequence[Episode], task: Task) -> Relevance:
         shares = [_explained(after[inside], rest), _explained(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
         further = frozenset(o.name for o in task.observations if o.derived)
-        found = np.where([name in further for name in names], 0.0, documented + np.maximum(*relative))
+        found = np.where([name in further for name in names], 0.0, np.maximum(*relative))
         varying = after.var(axis=0)
     relevance, variance = (dict(zip(names, values.tolist(), strict=True)) for values in (found, varying))
     return Relevance(relevance, variance, further, set_points_of(episodes, task))
@@ -363,28 +352,3 @@ def _standard(columns: Column) -> Column:
     """Return columns minus their mean, divided by their standard deviation; zeros for a constant one."""
     spread = columns.std(axis=0)
     return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf))
-
-
-def _documented(task: Task) -> set[str]:
-    """Return the observations that the task's text names where it speaks of reward or ends.
-
-    An observation is named by its name or by a word of its description that few others have.
-    """
-    words_read = set[str]()
-    in_section = False
-    for part in re.split(r"(?<=[.:])\s+|\n\s*\n", f"{task.about}\n\nreward: {task.reward} ends: {task.ends}"):
-        relevant = _ABOUT_REWARD.search(part) is not None
-        if part.endswith(":") and len(part) <= _LONGEST_HEADING:
-            in_section = relevant
-        if in_section or relevant:
-            words_read |= {*re.findall(r"\w+", part), *_words(part)}
-    words = {o.name: _words(f"{o.name} {o.about}") for o in task.observations}
-    count = Counter(word for own in words.values() for word in own)
-    few = max(3, len(words) // 3)
-    return {name for name, own in words.items() if name in words_read or any(count[w] <= few for w in own & words_read)}
-
-
-def _words(text: str) -> set[str]:
-    """Return the longer words of a text in lower case, without the `s` of a plural."""
-    found = re.findall(r"[a-z]{4,}", text.replace("_", " ").lower())
-    return {word.removesuffix("s") for word in found} - _COMMON

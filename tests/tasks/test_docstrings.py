@@ -185,17 +185,26 @@ def test_the_length_of_an_episode_is_found_by_playing_or_said_to_be_unknown(
     assert task.assumed[0].startswith(unknown if limit == 1_000 else "episodes have 250 steps")
 
 
-# The regular expressions of the room: names, ids, numbers and types; none reads prose.
+# The regular expressions of three rooms, each with its reason; none reads prose.
 PATTERNS = {
-    "actions": [r"bool|u?int(8|16|32|64)|float(16|32|64)"],
-    "discovery": ["[a-z]{3,20}"],  # words of an observed text
-    "environments": [r"\b0x[0-9a-f]+", r"(\w+(\.\w+)*:)?[^:\s]+"],
-    "load": ["[A-Za-z0-9_]{1,60}", r".+-v\d+"],
-    "perturb": [r"([\w.]+)=(NUMBER)(?:\.\.(NUMBER))?"],
-    "requirements": [r"([A-Za-z_]\w*)\s+changes", r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)", r"\binfo_([A-Za-z_]\w*)"],
-    "task": [r'"[^"]*"|[A-Za-z_]\w*'],
+    "tasks/actions": [r"bool|u?int(8|16|32|64)|float(16|32|64)"],  # types of numpy in a saved task
+    "tasks/discovery": ["[a-z]{3,20}"],  # words of an observed text, which are offered to a table
+    # addresses in memory, left out where two specs are compared; Gymnasium ids
+    "tasks/environments": [r"\b0x[0-9a-f]+", r"(\w+(\.\w+)*:)?[^:\s]+"],
+    "tasks/load": ["[A-Za-z0-9_]{1,60}", r".+-v\d+"],  # labels of a task file; Gymnasium ids
+    "tasks/perturb": [r"([\w.]+)=(NUMBER)(?:\.\.(NUMBER))?"],  # --perturb NAME=SIZE
+    # the language of requirements
+    "tasks/requirements": [
+        *(r"([A-Za-z_]\w*)\s+changes", r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)", r"\binfo_([A-Za-z_]\w*)")
+    ],
+    "tasks/task": [r'"[^"]*"|[A-Za-z_]\w*'],  # names in an expression
     # values of files that name modules, paths or files
-    "trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],
+    "tasks/trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],
+    "episodes/agents": [r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)"],  # --policy SPEC
+    "episodes/copies": [r"reward_\w+$|\w+_(?:penalty|cost)$"],  # keys of `info`, as Gymnasium names terms of a reward
+    # names of templates, and their head comments and first headings
+    "prompts/catalogue": [r"[A-Za-z0-9_-]+", r"\A\s*\{#-?\s*(.*?)\s*-?#\}", r"^#+ ([^{\n]+)", r"\s*[^{\n]*"],
+    "prompts/history": [" ?-{3,} ?", " +"],  # spaces and rules of our own tables
 }
 
 
@@ -212,12 +221,12 @@ def patterns_of(path: Path) -> Iterator[str]:
             )
 
 
-def test_no_pattern_of_the_room_reads_prose() -> None:
-    folder = Path(policygen.tasks.__file__).parent
-    unknown = {
-        f"{path.stem}: {pattern}"
-        for path in folder.glob("*.py")
+def test_no_pattern_reads_prose() -> None:
+    package = Path(policygen.tasks.__file__).parents[1]
+    found = {
+        (f"{room}/{path.stem}", pattern)
+        for room in ("tasks", "episodes", "prompts")
+        for path in (package / room).glob("*.py")
         for pattern in patterns_of(path)
-        if pattern not in PATTERNS.get(path.stem, ())
     }
-    assert unknown == set()
+    assert found == {(module, pattern) for module, patterns in PATTERNS.items() for pattern in patterns}
