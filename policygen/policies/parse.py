@@ -35,9 +35,6 @@ class ParseResult:
 
     policy: Policy | None
     problems: tuple[Problem, ...]
-    coverage: float = (
-        0.0  # share of cells (or of outputs) that the text decides; the others keep the incumbent's action
-    )
     resigned: bool = False  # whether the text has, instead of a policy, the line `no improvement`
     notes: Mapping[str, Any] = field(default_factory=dict)  # of `STATEMENTS`, by their name
 
@@ -102,8 +99,8 @@ def parse(
         more = len(problems) - MOST_PROBLEMS
         if more > 0:
             problems[MOST_PROBLEMS:] = [Problem(None, f"there are {more} more problems", "correct these first")]
-        return ParseResult(None, tuple(problems), parts.coverage)
-    return ParseResult(policy, (), parts.coverage, notes={key: note for key, note in notes.items() if note is not None})
+        return ParseResult(None, tuple(problems))
+    return ParseResult(policy, (), notes={key: note for key, note in notes.items() if note is not None})
 
 
 def _comments(parts: Parts) -> Comments:

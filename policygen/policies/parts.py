@@ -77,7 +77,6 @@ class Parts:
         self.stated: dict[str, dict[tuple[str, str], Line]] = {}
         self.private: dict[str, dict[str, Node]] = {}  # for each of these the features that it alone may read
         self.form: dict[int, str] = {}  # the policy's lines without markup, with the author's comments, by line number
-        self.coverage = 0.0  # share of cells, or of outputs, that the text itself decides; set by a reader of policies
 
         self._outputs, self._action_parts = output_names(task), decision_names(task)
         self._action_columns = {"action", *(a.name.lower() for a in task.actuators)}

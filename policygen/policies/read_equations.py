@@ -18,7 +18,7 @@ from policygen.tasks.task import output_names
 def read_equations(parts: Parts) -> LinearPolicy | None:
     """Make a linear policy from the equations of a text, or add their problems.
 
-    An output without an equation keeps the incumbent's. The coverage is the share of outputs with an equation.
+    An output without an equation keeps the incumbent's.
     """
     task, problems = parts.task, parts.problems
     old = dict(parts.incumbent.equations) if isinstance(parts.incumbent, LinearPolicy) else {}
@@ -51,7 +51,6 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
     if problems:
         return None
-    parts.coverage = len(written) / len(outputs)
     return LinearPolicy(task, lets, tuple(equations.items()))
 
 

@@ -23,7 +23,7 @@ from policygen.quantities.text import format_number
 def read_table(parts: Parts) -> TablePolicy | None:
     """Make a table policy from the parts of a text, or add their problems.
 
-    Cells that no row covers keep the incumbent's action. The coverage is the share of cells that the rows cover.
+    Cells that no row covers keep the incumbent's action.
     """
     task, problems = parts.task, parts.problems
     old = parts.incumbent if isinstance(parts.incumbent, TablePolicy) else None
@@ -46,14 +46,12 @@ def read_table(parts: Parts) -> TablePolicy | None:
     rules = _rules_from_params(parts, grid) if parts.params and not parts.rows else _rules(parts, grid)
     if problems:
         return None
-    redefined = not rules and old is not None and _keeps_rows(parts, grid, old)
-    if redefined and old is not None:
+    if not rules and old is not None and _keeps_rows(parts, grid, old):
         rules = list(old.rules)
     elif not rules:
         problems.add(None, NOTHING_FOUND, f"write table rows such as `{_example_row(parts, grid)}`")
         return None
     _, covered = dense_table(rules, grid.shape, len(task.actuators))
-    parts.coverage = 0.0 if redefined else float(covered.mean())
     kept = old is not None and old.grid == grid and all(parts.lets.get(n, node) == node for n, node in old.lets)
     found = uncovered(grid, covered)
     if found and kept and old is not None:
