@@ -52,8 +52,8 @@ attack: $(DEV)
 	rm -f results/benchmarks/attack.md
 	POLICYGEN_ATTACK=long $(BIN)/python -m pytest -n 2 tests/attack
 
-# How fast lookup, scores, prompts and memory are, beside other ways of doing the same: results/benchmarks/speed.md. What
-# is compared with is left out where it is not installed: .venv/bin/pip install -e '.[bench,envpool]' before.
+# What policygen promises of its speed, measured: results/benchmarks/speed.md. It takes five minutes on two idle cores, and
+# `speed.py --quick` two; both fail if a promise is not kept.
 bench: $(DEV)
 	$(BIN)/python results/benchmarks/speed.py
 

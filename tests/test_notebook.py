@@ -135,7 +135,6 @@ GUIDES: dict[str, tuple[int, dict[str, str]]] = {
             "linear": r"(?m)^0( -?[\d.]+){4} (left|right) 1$",
         },
     ),
-    "speed": (1, {"same": r"(?s)to the last bit: True.*to the last bit: True", "exact": r"\A0\.7402 \(exact\)"}),
     "on_call": (
         1,
         {

@@ -1,81 +1,100 @@
-"""The benchmark's parts, without a word about how fast this machine is."""
+"""The benchmark of speed, without a word about how fast this machine is."""
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import speed
-from speed_parts import acting, playing, running, sections
-from speed_parts import rows as ratios
-from speed_parts.rows import UNJUDGED, Missing, Row, within
+from speed_parts import measure, sides
+from speed_parts.measure import Missing, Promise, Sample, alternating, measured
+from speed_parts.promises import PROMISES
 
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
 
-ROW = Row("a", 0.002, 0.001, "another", 2.0, 1.5, 2.5, bar=within(1.6))
-ROWS = [ROW, Missing("b", "it is not installed")]
+
+def of(amounts: list[tuple[float, float]]) -> Callable[[], AbstractContextManager[Sample]]:
+    """Sides whose amounts are these."""
+
+    @contextmanager
+    def prepared() -> Iterator[Sample]:
+        yield partial(next, itertools.cycle(amounts))
+
+    return prepared
 
 
-@pytest.mark.parametrize("section", [acting.one_at_a_time, playing.frozenlake, playing.buffer])
-def test_a_section_measures_what_it_says(section: Callable[[int, bool], Iterator[Row | Missing]]) -> None:
-    rows = list(section(1, True))
-    assert rows
-    for row in rows:
-        assert isinstance(row, Row)
-        assert row.low <= row.ratio <= row.high
-        assert row.met is not None
-        # The ratio is of the two amounts beside it, whichever way round.
-        assert any(row.ratio == pytest.approx(r, rel=1e-6) for r in (row.ours / row.theirs, row.theirs / row.ours))
+@contextmanager
+def lacking() -> Iterator[Sample]:
+    raise Missing("there is no compiler")
+    yield
 
 
-def test_quick_work_is_not_judged_by_the_bars_of_a_full_run() -> None:
-    quick = list(sections.run_all(quick=True, sections=(playing.frozenlake,)))
-    assert [row.met for row in quick if isinstance(row, Row)] == [None, None]
-    assert all(isinstance(row, Row) and row.bar is not None for row in quick)
-    text = ratios.as_markdown(quick)
-    assert UNJUDGED in text
-    assert text.count("| not judged |") == 2
+AMOUNTS = [(1.0, 4.0), (2.0, 4.0), (1.0, 3.0)]
+KEPT = Promise("kept", "another", 2.5, of(AMOUNTS), faster=True)
+BROKEN = Promise("broken", "another", 0.25, of(AMOUNTS))
+ABSENT = Promise("absent", "a compiler", 1.0, lacking)
 
 
-def test_the_command_prints_rows_and_writes_only_full_runs(
+def test_a_result_is_the_median_of_ratios_in_turn_and_says_whether_the_promise_is_kept() -> None:
+    faster = measured(Promise("x", "y", 2.5, of(AMOUNTS), faster=True, repeats=3), quick=False)
+    assert (faster.ours, faster.theirs, faster.ratio, faster.low, faster.high) == (1.0, 4.0, 3.0, 2.0, 4.0)
+    assert faster.kept
+    share = measured(Promise("x", "y", 0.3, of(AMOUNTS), repeats=6), quick=True)
+    assert share.ratio == pytest.approx(1 / 3)
+    assert not share.kept
+    assert measured(Promise("x", "y", 0.34, of(AMOUNTS), repeats=3), quick=False).kept
+
+
+def test_both_sides_are_called_in_turn_as_often_as_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[str]()
+    monkeypatch.setattr(measure, "_seconds", lambda function, calls: [function() for _ in range(calls)] and 0.02)
+    sample = alternating(lambda: called.append("ours"), lambda: called.append("theirs"), factor=3.0)
+    called.clear()
+    assert sample() == (0.02, pytest.approx(0.06))
+    assert called == ["ours"] * 2 + ["theirs"] * 2
+
+
+def test_both_forms_print_and_judge_one_table_and_a_full_run_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sections, "run_all", lambda quick: iter(ROWS))
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-    speed.main(["--quick", "--json", "--out", str(tmp_path / "a")])
-    assert json.loads(capsys.readouterr().out)["rows"][0]["name"] == "a"
-    assert not (tmp_path / "a").exists()
-    assert speed.main(["--out", str(tmp_path / "b")]) == 1
-    printed = capsys.readouterr()
-    assert "**no**" in printed.out
-    assert printed.err.count("missed: | a |") == 1
-    monkeypatch.setattr(sections, "run_all", lambda quick: iter([replace(ROW, bar=within(2.5)), ROWS[1]]))
-    assert speed.main(["--out", str(tmp_path / "b")]) == 0
-    assert "missed" not in capsys.readouterr().err
-    assert (tmp_path / "b" / "speed.csv").exists()
+    monkeypatch.setattr(speed, "PROMISES", (KEPT, BROKEN, ABSENT))
+    for form in (["--quick"], []):
+        assert speed.main([*form, "--out", str(tmp_path)]) == 1
+        printed = capsys.readouterr()
+        table = [line for line in printed.out.splitlines() if line.startswith("|")]
+        assert [line.count("|") for line in table] == [9] * 5
+        assert "| at least 2.5 times faster | yes |" in table[2]
+        assert table[3].endswith("| at most 0.25 | **no** |")
+        assert "not measured: there is no compiler" in table[4]
+        assert printed.err == f"missed: {table[3]}\n"
+        assert (tmp_path / "speed.md").exists() == (not form)
+    assert "\n".join(table) in (tmp_path / "speed.md").read_text()
+    monkeypatch.setattr(speed, "PROMISES", (ABSENT,))
+    assert speed.main(["--quick"]) == 0
 
 
-def test_compiled_kernels_look_up_what_the_policy_does() -> None:
-    pytest.importorskip("numba")
-    policy = acting.cartpole_table()
-    rows = acting.some_observations(2_000)
-    rows[:3] = np.array([np.nan, np.inf, -np.inf], np.float32)[:, None]
-    for compiled_in in (True, False):
-        assert np.array_equal(acting._fused_kernel(policy, compiled_in=compiled_in)(rows), policy.act(rows))
+SMALL = ("hand_written", "exported_python", "numpy_by_hand", "exported_c")
 
 
-def test_rows_and_columns_are_named_for_what_was_timed() -> None:
-    rows = [row for row in acting.lookup(1, True) if isinstance(row, Row)]
-    assert [row.name for row in rows if row.against.startswith("np.digitize")] == ["act, 100,000 rows"]
-    assert [row.name for row in rows if row.against.startswith("a dictionary")] == ["act, 100,000 rows"]
+@pytest.mark.parametrize(
+    "promise", [promise for promise in PROMISES if getattr(promise.sides, "func", promise.sides).__name__ in SMALL]
+)
+def test_both_sides_of_a_promise_decide_alike(promise: Promise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_seconds", lambda function, calls: 0.05)
+    try:
+        with promise.sides() as sample:
+            ours, theirs = sample()
+    except Missing as why:
+        pytest.skip(str(why))
+    assert ours > 0.0
+    assert theirs > 0.0
 
 
 def test_a_plain_loop_returns_what_the_simulator_does() -> None:
@@ -84,8 +103,5 @@ def test_a_plain_loop_returns_what_the_simulator_does() -> None:
     assert policy is not None
     seeds = episode_seeds(0, "bench", 5)
     with Simulator(task) as simulator:
-        assert playing.plain_loop(task, policy, seeds) == [t.episode_return for t in simulator.play(policy, seeds)]
-
-
-def test_the_long_prompt_keeps_within_the_bar() -> None:
-    assert running.long_prompt_characters() <= 9_000
+        returns = [t.episode_return for t in simulator.play(policy, seeds)]
+    assert sides.plain_loop(task, policy.act_one, seeds) == returns

@@ -1,0 +1,72 @@
+"""The promises: what is compared with what, and the limit of each ratio."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+
+from policygen.portable import usable_cores
+from speed_parts import sides
+from speed_parts.measure import Promise
+
+DECIDING = (
+    ("HalfCheetah, 92 lines", "HalfCheetah-v5", "halfcheetah-240"),
+    ("Humanoid, 122 lines", "Humanoid-v5", "humanoid-236"),
+    ("Walker2d, 59 lines", "Walker2d-v5", "walker2d"),
+    ("pendulum", "pendulum", "pendulum"),
+    ("`angle + 0.3*spin`", "cartpole", sides.TILT),
+)
+HAND, FILE, LOOP = "straight-line Python by hand", "the exported Python file", "a plain loop"
+
+PROMISES = (
+    *(Promise(f"decision: {what}", HAND, 1.5, partial(sides.hand_written, *which)) for what, *which in DECIDING),
+    *(Promise(f"decision: {what}", FILE, 1.0, partial(sides.exported_python, *which)) for what, *which in DECIDING),
+    *(
+        Promise(f"decision: {what}", "a MuJoCo step", 0.15, partial(sides.simulator_step, *which))
+        for what, *which in DECIDING[:3]
+    ),
+    Promise("decision with memory", "numbers instead of memory", 1.3, sides.numbers_instead_of_memory),
+    Promise("1,000 decisions: pendulum", "numpy by hand", 1.5, partial(sides.numpy_by_hand, "pendulum", "pendulum")),
+    Promise("table: one action", "a step of CartPole", 0.12, sides.table_in_cartpole),
+    Promise("table: 1,000,000 rows", "`np.digitize` for each column", 8.0, sides.digitized, faster=True),
+    Promise("exported C: `angle + 0.3*spin`", "20 ns", 1.0, sides.exported_c),
+    *(
+        Promise(f"tuning {name}, 12 candidates on 4 seeds", LOOP, 10.0, partial(sides.refinement, name), faster=True)
+        for name in sides.PUMPING
+    ),
+    Promise(
+        "tuning HalfCheetah on all cores",
+        f"{LOOP}, decision by hand",
+        1.4,
+        partial(sides.tuning, *DECIDING[0][1:]),
+        faster=True,
+    ),
+    Promise(
+        "tuning Walker2d on all cores",
+        f"{LOOP}, decision by hand",
+        1.2,
+        partial(sides.tuning, *DECIDING[2][1:]),
+        faster=True,
+    ),
+    Promise("CartPole run of 20 iterations: neither stepping nor proposing", "the whole run", 0.1, sides.own_share),
+)
+
+
+def machine() -> str:
+    """Describe the measurement, its machine and versions."""
+    return (
+        f"Made with `make bench` on {usable_cores()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, "
+        f"gymnasium {gym.__version__}. Medians of alternating\nsamples of both sides in one run, and the range of the "
+        "ratio."
+    )
+
+
+ABOUT = """\
+A *decision* is what the loop of episodes calls for one observation. *By hand* is Python as a programmer writes it for
+speed: a statement for each feature, constants in the code, no guard against NaN or infinities
+(`speed_parts/by_hand.py`). A *plain loop* steps one environment, one observation at a time; without another word it
+asks the same policy. Amounts on two sides of a row are of the same work.
+"""
