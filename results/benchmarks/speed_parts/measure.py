@@ -68,8 +68,8 @@ def measured(promise: Promise, *, quick: bool) -> Result:
         repeats = max(3, promise.repeats // 2) if quick else promise.repeats
         ours, theirs = np.array([sample() for _ in range(repeats)]).T
     ratios = theirs / ours if promise.faster else ours / theirs
-    medians = (float(np.median(values)) for values in (ours, theirs, ratios))
-    return Result(promise, *medians, float(ratios.min()), float(ratios.max()))
+    mine, other, ratio = (float(np.median(values)) for values in (ours, theirs, ratios))
+    return Result(promise, mine, other, ratio, float(ratios.min()), float(ratios.max()))
 
 
 def alternating(

@@ -244,7 +244,7 @@ long run(const double *rows, long n)
 # --- episodes --------------------------------------------------------------------------------------------------------
 
 
-def plain_loop(task: Task, act: Callable[[list[float]], Any], seeds: Sequence[int]) -> list[float]:
+def plain_loop(task: Task, act: Callable[[npt.NDArray[Any]], Any], seeds: Sequence[int]) -> list[float]:
     """Play in the simplest way: one environment, one observation at a time; return the returns."""
     env = make_env(task)
     returns = []
