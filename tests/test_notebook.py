@@ -135,15 +135,6 @@ GUIDES: dict[str, tuple[int, dict[str, str]]] = {
             "linear": r"(?m)^0( -?[\d.]+){4} (left|right) 1$",
         },
     ),
-    "on_call": (
-        1,
-        {
-            "compare": "KeyInBox: reached; learned opens 25 of 25 doors",
-            "own": r"(?s)'since': 4} learned: ask   mine: ask.*\nKeyInBox +mine\.json +1\.00 ",
-        },
-    ),
-    "at_the_wheel": (0, {"drive": "driven: 41 ", "table": r"-> take_crown\nreturn 41\.0\n\Z"}),
-    "adviser": (0, {"learn": r"good: 0\.6522 \(exact\) as advised, 0\.7402 \(exact\) learnt"}),
 }
 
 

@@ -31,7 +31,19 @@ from support import (
 pytestmark = pytest.mark.usefixtures("workplace")
 
 SCORES = "```\nleft = -5*angle - spin\nright = 0\n```"
-RUN = ("run", "cartpole", "--episodes", 5, "--set", "final_episodes=5", "--repairs", 0, "--llm", "compatible:m")
+RUN = (
+    "run",
+    "cartpole",
+    "--episodes",
+    5,
+    "--set",
+    "final_episodes=5",
+    "--repairs",
+    0,
+    "--no-fragility",
+    "--llm",
+    "compatible:m",
+)
 
 
 class Patient(ChatServer):

@@ -19,7 +19,7 @@ from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-pytestmark = pytest.mark.usefixtures("workplace")
+pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
 SPACES: dict[str, spaces.Space[Any]] = {
     "number": spaces.Discrete(3),

@@ -67,7 +67,14 @@ def test_a_prompt_needs_no_simulator(
 ) -> None:
     if name != "cartpole":
         pytest.importorskip({"hopper": "mujoco", "lunarlander": "Box2D"}[name])
-    settings = {"policy": kind, "episodes": 8, "warmup_episodes": 8, "final_episodes": 2, "refine": "none"}
+    episodes = 8 if name == "cartpole" else 3
+    settings = {
+        "policy": kind,
+        "episodes": episodes,
+        "warmup_episodes": episodes,
+        "final_episodes": 2,
+        "refine": "none",
+    }
     provider = Written(replies) if replies is not None else None
     folder = made(name, tmp_path, provider, iterations=3, fragility=False, **settings)
     child = subprocess.run(
