@@ -29,7 +29,7 @@ from policygen.policies.parse import parse as parse_text
 from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
-from policygen.runs.config import effective_config, step_timeout_of
+from policygen.runs.config import effective_config, load_limits
 from policygen.runs.facts import Fact, lines_of, record_of, run_facts
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import origin_of, policy_text, read_policy
@@ -120,7 +120,7 @@ def run(
     Raises:
         PolicygenError: wrong input, an unusable provider, or a folder that cannot be written.
     """
-    loaded = _task(task, step_timeout_of(None, (), settings), trust=trust)
+    loaded = _task(task, trust=trust, **load_limits(None, (), settings))
     own = None if isinstance(llm, str) else llm
     missing = [
         name
@@ -160,13 +160,13 @@ def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
     return environments.make_env(_task(task, trust=trust))
 
 
-def _task(task: Any, step_timeout: float = STEP_TIMEOUT, *, trust: bool = False) -> Task:
+def _task(task: Any, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT, max_steps: int | None = None) -> Task:
     """Return the task for a name, a `Task`, an environment or a factory."""
     if isinstance(task, Task):
         return task
     if isinstance(task, str):
-        return load_task(task, trust=trust, step_timeout=step_timeout)
-    return task_of(task, step_timeout)
+        return load_task(task, trust=trust, step_timeout=step_timeout, max_steps=max_steps)
+    return task_of(task, step_timeout, max_steps)
 
 
 def default_listeners(run: Run) -> list[Listener]:

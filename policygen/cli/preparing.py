@@ -45,7 +45,7 @@ def new(
     `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
     and actions, bins, features, hints. With --trust, the file may name a module to import, and files.
     """
-    from policygen.runs.config import effective_config, read_assignment, step_timeout_of
+    from policygen.runs.config import effective_config, load_limits, read_assignment
     from policygen.tasks.discovery import task_from_gym
     from policygen.tasks.draft import file_to_edit
     from policygen.tasks.load import harvested_file, load_task
@@ -53,7 +53,7 @@ def new(
 
     if wrong := [text for text in arguments if "=" not in text or not text.partition("=")[0].isidentifier()]:
         raise UsageError(f"--kwarg {wrong[0]}: write --kwarg NAME=VALUE")
-    limit = step_timeout_of(None, assignments, {})
+    limit = load_limits(None, assignments, {})["step_timeout"]
     if not arguments and harvested_file(check_name(gym_id)) is not None:
         task = load_task(gym_id, step_timeout=limit)
     else:

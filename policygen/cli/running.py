@@ -85,12 +85,12 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
 
 def _load(task: str, options: Mapping[str, Any]) -> tuple[Task, RunConfig]:
     """Return the task of a new run, with the perturbations of the options, and its settings."""
-    from policygen.runs.config import effective_config, step_timeout_of
+    from policygen.runs.config import effective_config, load_limits
     from policygen.tasks.load import load_task
 
     file, assignments, stated = options["config_file"], options["assignments"], opt.settings(options)
-    limit = step_timeout_of(file, assignments, stated)
-    loaded = opt.perturbed(load_task(task, trust=options["trust"], step_timeout=limit), options["perturb"])
+    limits = load_limits(file, assignments, stated)
+    loaded = opt.perturbed(load_task(task, trust=options["trust"], **limits), options["perturb"])
     return loaded, effective_config(loaded, task, file=file, assignments=assignments, options=stated)
 
 

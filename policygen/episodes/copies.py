@@ -19,7 +19,6 @@ from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import action_builder
 from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, number_of, wrong_length
-from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import info_names
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
@@ -38,7 +37,6 @@ class Running:
         info: the values in `info` that requirements read, after the reset and after each step; NaN where missing.
         observation: the last observation, in the environment's own form.
         steps: number of steps so far.
-        steps_before: number of steps that the reset played, see `PerturbedEnv`.
         terms: the sums of the reward terms so far, by their names in `info`; None before the first step.
     """
 
@@ -46,7 +44,6 @@ class Running:
     info: dict[str, list[float]]
     observation: Any = None
     steps: int = 0
-    steps_before: int = 0
     terms: dict[str, float] | None = None
 
     def add_terms(self, info: Mapping[str, Any]) -> None:
@@ -173,7 +170,6 @@ class SingleCopies(Copies):
         return {
             "terms": tuple(terms),
             "unstable": became_unstable(one.env),
-            "steps_before": one.steps_before,
             "info": tuple(info),
         }
 
@@ -192,7 +188,6 @@ class SingleCopies(Copies):
             self._current = env
             self._calls += 1
             one.observation, info = env.reset(seed=int(seed))
-            one.steps_before = env.steps_before if isinstance(env, PerturbedEnv) else 0
             self._rows[place] = self._checked([self._row_of(one)], [one])
             one.add_info(info)
 

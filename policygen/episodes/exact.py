@@ -14,6 +14,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from policygen.episodes.score import Score
 from policygen.policies.policy import Policy
+from policygen.tasks.counted import CountedEnv
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import close, wrappers_of
 from policygen.tasks.task import Task
@@ -67,7 +68,7 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     table, start = (getattr(env.unwrapped, name, None) for name in ("P", "initial_state_distrib"))
     space, actions = env.observation_space, env.action_space
     # Other wrappers may change observations, actions or rewards, so that `P` would be wrong.
-    plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+    plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker, CountedEnv)
     is_plain = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
     if not is_plain or not isinstance(table, dict) or start is None:
         return None

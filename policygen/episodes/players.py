@@ -19,7 +19,7 @@ from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.portable import usable_cores
-from policygen.tasks.environments import of_gymnasium_or_ours
+from policygen.tasks.environments import most_steps, of_gymnasium_or_ours
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.requirements import info_names
 from policygen.tasks.task import Task
@@ -33,9 +33,11 @@ TIMED_FIRST = 2  # episodes played to measure the time of one
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-Play = Callable[[Actor, list[int]], list[Trajectory] | None]
+Played = tuple[list[Trajectory] | EnvironmentFault, int]
+"""The episodes of a piece of work, or the failure that ended them, and the number of steps they took."""
+Play = Callable[[Actor, list[int]], Played | None]
 Piece = tuple[Actor, list[int]]
-Distribute = Callable[[Play, Sequence[Piece], int], list[list[Trajectory] | None]]
+Distribute = Callable[[Play, Sequence[Piece], int], list[Played | None]]
 """Plays pieces of work in a number of other processes; the result of a piece they cannot play is None."""
 
 
@@ -43,7 +45,7 @@ class PlayerKilled(Exception):
     """A worker process died."""
 
 
-def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[list[Trajectory] | None]:
+def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[Played | None]:
     """Play pieces of work in worker processes of this machine; see `Distribute`.
 
     Raises:
@@ -83,6 +85,7 @@ class Players(AbstractContextManager["Players"]):
         step_timeout: limit on one step in seconds.
 
     Attributes:
+        steps: number of steps that the environments have taken in all processes, also in episodes that failed.
         isolated: whether even small work is played in other processes, so that a crash does not end this one.
     """
 
@@ -92,6 +95,7 @@ class Players(AbstractContextManager["Players"]):
         self.task = task
         self.step_timeout = step_timeout
         self.isolated = False
+        self.steps = 0
         self._picklable = task.given is None or is_picklable(task.given)
         self.jobs = (jobs or usable_cores()) if self._picklable else 1
         pool = pool_for(task, self.jobs) if use_pool else None
@@ -135,7 +139,7 @@ class Players(AbstractContextManager["Players"]):
             EnvironmentFault: the environment itself failed.
         """
         if self._local.batch_size:
-            return play_together(self._local.play, actors, seeds, self._local.batch_size)
+            return play_together(self._play_locally, actors, seeds, self._local.batch_size)
         unknown = self._seconds_per_episode is None and not self.isolated
         if unknown and self._can_share((len(actors) - 1) * len(seeds)):
             return [self._play_locally(actors[0], seeds), *self.play_many(actors[1:], seeds)]
@@ -150,8 +154,11 @@ class Players(AbstractContextManager["Players"]):
         self._local.close()
 
     def _play_locally(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        started = time.perf_counter()
-        trajectories = self._local.play(actor, seeds)
+        started, before = time.perf_counter(), self._local.steps
+        try:
+            trajectories = self._local.play(actor, seeds)
+        finally:
+            self.steps += self._local.steps - before
         if seeds and actor.independent:
             self._seconds_per_episode = (time.perf_counter() - started) / len(seeds)
         return trajectories
@@ -178,14 +185,21 @@ class Players(AbstractContextManager["Players"]):
         try:
             results = _Workers.distribute(play, work, self.jobs)
         except PlayerKilled:
+            self.steps += episodes * most_steps(self.task)  # how many it took is unknown
             raise EnvironmentFault(
                 f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"
                 f" {3 * self.step_timeout:g} s, or wanted too much memory; fewer processes need less: --jobs 1"
             ) from None
-        played = [trajectories for trajectories in results if trajectories is not None]
-        if len(played) < len(results):
+        known = [result for result in results if result is not None]
+        self.steps += sum(steps for _, steps in known)
+        if len(known) < len(results):
             _local_ids.add(self.task.gym_id)
             return None
+        played = list[list[Trajectory]]()
+        for found, _ in known:
+            if isinstance(found, EnvironmentFault):
+                raise found
+            played.append(found)
         self._seconds_per_episode = (time.perf_counter() - started) * self.jobs / episodes
         return played
 
@@ -197,7 +211,7 @@ _simulators: dict[str, Simulator] = {}
 
 def _play_in_worker(
     task: Task, expected: str, step_timeout: float, actor: Actor, seeds: Sequence[int]
-) -> list[Trajectory] | None:
+) -> Played | None:
     """Play in a worker process, which keeps its environments between calls.
 
     Returns:
@@ -211,9 +225,14 @@ def _play_in_worker(
             _simulators[key] = Simulator(task, step_timeout, expendable=True)
         except Exception:  # the environment works in the main process, so the worker lacks something
             return None
-    if _simulators[key].origin != expected:
+    simulator = _simulators[key]
+    if simulator.origin != expected:
         return None
-    return _simulators[key].play(actor, seeds)
+    before = simulator.steps
+    try:
+        return simulator.play(actor, seeds), simulator.steps - before
+    except EnvironmentFault as fault:
+        return fault, simulator.steps - before
 
 
 def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) -> Score:

@@ -14,6 +14,7 @@ from policygen.episodes.envpool import PooledCopies
 from policygen.episodes.play import play
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.episodes.vector import VectorCopies, has_vector_form
+from policygen.tasks.counted import steps_taken
 from policygen.tasks.environments import make_env
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory
 from policygen.tasks.requirements import info_names
@@ -35,6 +36,7 @@ class Simulator(AbstractContextManager["Simulator"]):
 
     Attributes:
         engine: the kind of copies: `vector` (in numpy, all at once), `envpool`, or `copies` (stepped in turn).
+        steps: number of steps that its environments have taken.
         origin: a text that identifies the environment of the task in this process, see `environments.origin`.
     """
 
@@ -52,7 +54,7 @@ class Simulator(AbstractContextManager["Simulator"]):
         self._working_directory = OwnDirectory()
         with self._working_directory:
             self._copies = pool or _copies_of(task, step_timeout, vectorise)
-        self.engine, self.origin = self._copies.engine, self._copies.origin
+        self.engine, self.origin, self.steps = self._copies.engine, self._copies.origin, 0
 
     @property
     def batch_size(self) -> int:
@@ -67,13 +69,17 @@ class Simulator(AbstractContextManager["Simulator"]):
         """
         copies = self._copies
         watched = copies.watched(expendable=self._expendable) if isinstance(copies, SingleCopies) else nullcontext()
+        before, played = steps_taken(), list[Trajectory]()
         with self._working_directory:
             try:
                 with watched:
-                    return play(self.task, copies, actor, seeds)
+                    played = play(self.task, copies, actor, seeds)
+                return played
             except BaseException:
                 self.close()
                 raise
+            finally:  # copies of policygen's own step no environment
+                self.steps += steps_taken() - before or sum(one.length for one in played)
 
     def __exit__(self, *exception: object) -> None:
         self.close()

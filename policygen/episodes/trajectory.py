@@ -32,7 +32,6 @@ class Trajectory:
         unstable: whether the environment reports that the simulation diverged.
         info: the values in `info` that requirements of the task read, each of shape (T + 1,), NaN where there is none;
             not kept in files.
-        steps_before: number of further steps that the reset played, for example those of `random_start`; likewise.
     """
 
     observations: npt.NDArray[np.float32]
@@ -45,17 +44,11 @@ class Trajectory:
     terms: tuple[tuple[str, float], ...] = ()
     unstable: bool = False
     info: tuple[tuple[str, npt.NDArray[np.float64]], ...] = ()
-    steps_before: int = 0
 
     @property
     def length(self) -> int:
         """Number of steps."""
         return len(self.rewards)
-
-    @property
-    def all_steps(self) -> int:
-        """Number of steps, with those that the reset played."""
-        return self.length + self.steps_before
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

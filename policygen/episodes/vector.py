@@ -25,6 +25,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.episodes.dynamics import DynamicsEnv, Noise, StepResult
 from policygen.episodes.play import Array, Copies, Flags, Stepped
+from policygen.tasks.counted import CountedEnv
 from policygen.tasks.environments import origin
 from policygen.tasks.faults import close, fault, name_of, wrappers_of
 
@@ -34,7 +35,7 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], StepResult]
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
     """Whether `VectorCopies` plays the same episodes: no wrapper changes observations, actions or rewards."""
-    if any(type(wrapper) not in (TimeLimit, OrderEnforcing) for wrapper in wrappers_of(env)):
+    if any(type(wrapper) not in (TimeLimit, OrderEnforcing, CountedEnv) for wrapper in wrappers_of(env)):
         return False
     return type(env.unwrapped) in ADVANCES or isinstance(env.unwrapped, DynamicsEnv)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import tomli_w
 from pydantic import (
@@ -216,7 +216,7 @@ class Budgets(_Settings):
     max_steps: int | None = Field(
         None,
         ge=1,
-        description="limit of the environment's steps before the final score, without those of loading its task",
+        description="limit of the environment's steps before the final score, those of loading its task included",
     )
 
 
@@ -322,17 +322,26 @@ def effective_config(
     return config
 
 
-def step_timeout_of(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> float:
-    """Return the setting `step_timeout` before the task is known; the default for a wrong value, reported later.
+class LoadLimits(TypedDict):
+    """The settings that limit loading a task; see `load_task`."""
+
+    step_timeout: float
+    max_steps: int | None
+
+
+def load_limits(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> LoadLimits:
+    """Return these settings before the task is known; the defaults for a wrong value, reported later.
 
     Raises UsageError if the file cannot be read.
     """
     found = read(file, toml_of, named=UsageError, most=LARGEST_SETTINGS) if file is not None else {}
     stated = {**found, **dict(map(read_assignment, assignments)), **options}
+    given = {name: stated[name] for name in LoadLimits.__annotations__ if name in stated}
     try:
-        return RunConfig(**{"task": "", "step_timeout": stated.get("step_timeout", STEP_TIMEOUT)}).step_timeout
+        config = RunConfig(**({"task": ""} | given))
     except ValidationError:
-        return STEP_TIMEOUT
+        config = RunConfig(task="")
+    return LoadLimits(step_timeout=config.step_timeout, max_steps=config.max_steps)
 
 
 # Settings that a resumed run may change, because no earlier score depends on them.

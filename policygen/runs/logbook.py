@@ -114,7 +114,8 @@ class Logbook:
         logbook = cls(out / name if name else _new_folder(out, stem))
         logbook.lock()  # raises if another process has begun this run, whose files must stay
         try:
-            logbook._write_json("task.json", "task", {**task_to_record(task), "assumed": list(task.assumed)})
+            own = {"assumed": list(task.assumed), "steps_taken": task.steps_taken}
+            logbook._write_json("task.json", "task", {**task_to_record(task), **own})
             logbook._write_json("templates.json", "templates", {"texts": dict(templates or {})})
             # Last, because a folder with settings is a run that can be resumed.
             logbook.write_settings(config)

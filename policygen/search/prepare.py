@@ -14,8 +14,11 @@ from policygen.errors import EnvironmentFault, UsageError
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
-from policygen.tasks.environments import make_env
+from policygen.tasks.counted import steps_taken
+from policygen.tasks.environments import make_env, most_steps
 from policygen.tasks.faults import close
+from policygen.tasks.perturb import OF_SPREAD, needs_spread
+from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, without_knowledge
 from policygen.tasks.user_env import limit_of
 
@@ -34,9 +37,10 @@ def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
     """Return a new run's task and settings; the task has no knowledge if the settings withhold it."""
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
     config = within_steps(task, config)
+    task = with_spread(task, config.step_timeout)
     if config.refine.entry is not None:
         config.refine.entry.check(task)
-    return task, with_sample_size(task, config)
+    return with_sample_size(task, config)
 
 
 def within_steps(task: Task, config: RunConfig) -> RunConfig:
@@ -50,19 +54,38 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """
     if config.max_steps is None:
         return config
+    longest = most_steps(task)
     episodes = max(2, min(DEFAULT_EPISODES, config.max_steps // (10 * task.max_steps)))
     chosen: dict[str, object] = {"episodes": episodes, "patience": PATIENCE}
     if config.refine.method == "auto" and config.policy == "linear":
         suiting = (name for name, method in METHODS.items() if method.suits(task))
         chosen["refine"] = replace(config.refine, method=next(suiting, "auto"))
-    steps_needed = LEAST_EPISODES * task.max_steps
+    before = task.steps_taken + SPREAD_STEPS * needs_spread(task.perturb)
+    steps_needed = before + LEAST_EPISODES * longest
     if config.max_steps < steps_needed:
+        besides = f", besides {before:,} steps before them" if before else ""
         raise UsageError(
             f"--max-steps {config.max_steps:,} is too few for {task.name}, whose episodes take up to "
-            f"{task.max_steps:,} steps: allow at least {LEAST_EPISODES} episodes, {steps_needed:,} steps"
+            f"{longest:,} steps: allow at least {LEAST_EPISODES} episodes{besides}, {steps_needed:,} steps"
         )
     kept = {name for name in config.model_fields_set if name != "refine"}
     return config.model_copy(update={name: value for name, value in chosen.items() if name not in kept})
+
+
+def with_spread(task: Task, step_timeout: float) -> Task:
+    """Return the task with the spread of observations, if sizes of its perturbations are shares of it.
+
+    It is measured once, so that neither the processes of a run nor a resumed run measure it again.
+    """
+    if not needs_spread(task.perturb):
+        return task
+    before, env = steps_taken(), make_env(replace(task, perturb=()))
+    try:
+        spread = tuple(spread_of(env, step_timeout).tolist())
+    finally:
+        close(env)
+    known = tuple(replace(one, spread=spread) if one.name in OF_SPREAD else one for one in task.perturb)
+    return replace(task, perturb=known, steps_taken=task.steps_taken + steps_taken() - before)
 
 
 def with_optimum(task: Task) -> Task:
@@ -85,7 +108,7 @@ def with_optimum(task: Task) -> Task:
     return replace(known, solved=None, assumed=(*task.assumed, sentence))
 
 
-def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
+def with_sample_size(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
     """Choose `episodes` and `final_episodes` for a new run if no file, option or program sets them.
 
     The usual numbers are 20 and 100; short episodes get more. L is the step limit of the task or, if it has none, the
@@ -94,23 +117,30 @@ def with_sample_size(task: Task, config: RunConfig) -> RunConfig:
 
     - L is at least 50, or a random episode is that long;
     - scores are exact, or random episodes all return the same;
-    - the task has no step limit, and longer episodes return more: a good policy may play for ever.
+    - the task has no step limit, and longer episodes return more: a good policy may play for ever;
+    - the steps of the run are limited, as its environment may be costly: no random episode is played.
 
     Each proposal has an equal share of `max_episodes`, and may need four scores. So `episodes` is at most a quarter of
     what tuning leaves of the share, but not less than 20; the final score keeps its 5 n. Both numbers depend only on
     the task and the settings of a new run, so all runs choose the same; a run that gets larger budgets keeps them.
+    The task is returned with the steps that were played for it.
     """
-    if {"episodes", "final_episodes"} <= config.model_fields_set:
-        return config
-    found = _episodes_if_short(task, config.step_timeout)
+    if {"episodes", "final_episodes"} <= config.model_fields_set or config.max_steps is not None:
+        return task, config
+    found, steps = _episodes_if_short(task, config.step_timeout)
+    task = replace(task, steps_taken=task.steps_taken + steps)
     if found is None:
-        return config
+        return task, config
     chosen = {"episodes": _affordable(found, config), "final_episodes": found * DEFAULT_FINAL // DEFAULT_EPISODES}
-    return config.model_copy(update={name: n for name, n in chosen.items() if name not in config.model_fields_set})
+    chosen = {name: n for name, n in chosen.items() if name not in config.model_fields_set}
+    return task, config.model_copy(update=chosen)
 
 
-def _episodes_if_short(task: Task, step_timeout: float) -> int | None:
-    """Return the number of episodes per score for short episodes with varying returns; None for others."""
+def _episodes_if_short(task: Task, step_timeout: float) -> tuple[int | None, int]:
+    """Return the number of episodes per score for short episodes with varying returns, and the steps played to know.
+
+    The number is None for other episodes.
+    """
     limit: int | None = task.max_steps
     if task.max_steps == DEFAULT_MAX_STEPS:  # the environment may have a limit
         env = make_env(task, cut=False)
@@ -119,24 +149,25 @@ def _episodes_if_short(task: Task, step_timeout: float) -> int | None:
         finally:
             close(env)
     if (limit is not None and limit >= LONG_EPISODE) or finite_mdp(task) is not None:
-        return None
+        return None, 0
     lengths, returns = [], []
-    try:
-        with Simulator(replace(task, max_steps=LONG_EPISODE), step_timeout) as simulator:
+    with Simulator(replace(task, max_steps=LONG_EPISODE), step_timeout) as simulator:
+        try:
             actor = RandomActor(task, 0)
             for seed in episode_seeds(0, "sample size", DEFAULT_EPISODES):
                 played = simulator.play(actor, (seed,))[0]
                 if played.length >= LONG_EPISODE:
-                    return None
+                    return None, simulator.steps
                 lengths.append(played.length)
                 returns.append(played.episode_return)
-    except EnvironmentFault:  # the run will report it
-        return None
+        except EnvironmentFault:  # the run will report it
+            return None, simulator.steps
+    steps = simulator.steps
     if np.ptp(returns) == 0:
-        return None
+        return None, steps
     if limit is None and np.ptp(lengths) > 0 and np.corrcoef(lengths, returns)[0, 1] > SURVIVAL:
-        return None
-    return min(MOST_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths))))
+        return None, steps
+    return min(MOST_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths)))), steps
 
 
 def _affordable(episodes: int, config: RunConfig) -> int:

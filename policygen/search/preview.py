@@ -16,7 +16,7 @@ from policygen.prompts.catalogue import own_templates
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger
 from policygen.runs.comments import Comments
-from policygen.runs.config import effective_config, step_timeout_of
+from policygen.runs.config import effective_config, load_limits
 from policygen.runs.request_log import llm_options
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
@@ -68,11 +68,11 @@ def preview(
                 "task itself to see another --ablate"
             )
     else:
-        task = load_task(name, trust=trust, step_timeout=step_timeout_of(config_file, assignments, options))
+        task = load_task(name, trust=trust, **load_limits(config_file, assignments, options))
         config = effective_config(task, name, file=config_file, assignments=assignments, options=options)
         task, config = prepared(task, config)
         search = new_search(task)
-        with EpisodeRunner(search, config, Ledger(config)) as runner:
+        with EpisodeRunner(search, config, Ledger(config, env_steps=task.steps_taken)) as runner:
             search.keep(assess_random_actions(runner))
     context = search.context(config)
     if is_run:

@@ -122,7 +122,7 @@ def _read(
     """Return the run as it was after these attempts."""
     task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
-    search, ledger = new_search(task), Ledger(config)
+    search, ledger = new_search(task), Ledger(config, env_steps=task.steps_taken)
     used: list[Exchange | FailedExchange] = []
     answers: list[Exchange | FailedExchange] = []
     commented: list[str] = []

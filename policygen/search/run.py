@@ -151,7 +151,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     _check_replay(proposer, task, config)
     search = new_search(task)
     logbook = Logbook.create(out, task, config, texts_used(config), name=name)
-    return Run(config, proposer, logbook, search, Ledger(config))
+    return Run(config, proposer, logbook, search, Ledger(config, env_steps=task.steps_taken))
 
 
 def _check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,8 @@ from policygen.runs.state import Search
 from policygen.runs.stated import VIOLATIONS
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning
 from policygen.search.refine.tunable import Trials
-from policygen.tasks.environments import fits
-from policygen.tasks.perturb import Perturbation, most_start_steps
+from policygen.tasks.environments import fits, most_steps
+from policygen.tasks.perturb import Perturbation
 from policygen.tasks.task import Task
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
@@ -47,6 +47,7 @@ MOST_FAULTS = 5
 START_EPISODES = 12  # least number that each constant action plays when a run begins, if they are affordable
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Scores = npt.NDArray[np.float64]
+Played = TypeVar("Played")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self.mdp = search.mdp
         self.config = config
         self.ledger = ledger
-        self.ledger.longest = search.task.max_steps + most_start_steps(search.task.perturb)
+        self.ledger.longest = most_steps(search.task)
         self._buffer = search.buffer
         self._requirements = Requirements(search.task)
         self.tell = tell
@@ -120,10 +121,16 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
         Raises BudgetExhausted if the episodes would exceed the limit; none is played.
         """
-        self.ledger.charge_episodes(len(seeds))
-        trajectories = self.players.play(actor, seeds)
-        self.ledger.count_steps(sum(trajectory.all_steps for trajectory in trajectories), tuning=tuning)
-        return trajectories
+        return self._counted(len(seeds), lambda: self.players.play(actor, seeds), tuning=tuning)
+
+    def _counted(self, episodes: int, play: Callable[[], Played], *, tuning: bool) -> Played:
+        """Charge episodes, play them, and count their steps, also if the environment fails."""
+        self.ledger.charge_episodes(episodes)
+        before = self.players.steps
+        try:
+            return play()
+        finally:
+            self.ledger.count_steps(self.players.steps - before, tuning=tuning)
 
     def play_randomly(self) -> Performance:
         """Play the warm-up and score random actions; without warm-up episodes the score is None."""
@@ -134,9 +141,9 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         if limit is None:
             trajectories = self.play(actor, seeds)
         else:  # one after the other, up to a share of the steps
-            trajectories = []
+            trajectories, begun = [], self.ledger.env_steps
             most = len(seeds) if "warmup_episodes" in self.config.model_fields_set else math.inf
-            while len(trajectories) < most and self.ledger.env_steps < WARM_UP_SHARE * limit:
+            while len(trajectories) < most and self.ledger.env_steps - begun < WARM_UP_SHARE * limit:
                 trajectories += self.play(actor, warm_up_seeds(self.config, len(trajectories), 1))
         score = sampled_score(trajectories, self.players.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
@@ -234,10 +241,9 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             nonlocal played
             if not played:
                 self.tell(TuningProgress(number, 0, episodes, None, since))
-            self.ledger.charge_episodes(len(policies) * len(seeds))
-            trajectories = self.players.play_many(policies, seeds)
-            self.ledger.count_steps(sum(t.all_steps for some in trajectories for t in some), tuning=True)
-            played += len(policies) * len(seeds)
+            count = len(policies) * len(seeds)
+            trajectories = self._counted(count, lambda: self.players.play_many(policies, seeds), tuning=True)
+            played += count
             mean = float(np.mean([t.episode_return for some in trajectories for t in some]))
             self.tell(TuningProgress(number, played, episodes, mean, since))
             return trajectories

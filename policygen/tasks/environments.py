@@ -20,6 +20,7 @@ import gymnasium as gym
 
 from policygen.errors import TaskError
 from policygen.tasks.actions import actuators_of
+from policygen.tasks.counted import CountedEnv
 from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of
 from policygen.tasks.perturb import Perturbation, most_start_steps
 from policygen.tasks.perturbed_env import PerturbedEnv
@@ -60,6 +61,11 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         return env
     signals = [one.name for one in task.observations]
     return PerturbedEnv(env, task.perturb, make_with, signals, limit - start_steps if limit else None)
+
+
+def most_steps(task: Task) -> int:
+    """Return the largest number of steps that an episode takes, with the random ones before it."""
+    return task.max_steps + most_start_steps(task.perturb)
 
 
 def fits(task: Task, perturbation: Perturbation) -> bool:
@@ -238,7 +244,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
             env = gym.make(gym_id, **arguments)
         check_spaces(env, gym_id)
         _silence_mujoco(gym_id)
-        return env
+        return CountedEnv(env)
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)
         fix = (

@@ -172,14 +172,17 @@ def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
     return ""
 
 
+_NOT_FOREIGN = ("gymnasium.", "policygen.tasks.")  # modules of wrappers that are not to blame
+
+
 def _innermost_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
     """Return the place of the first frame in a file of the environment's classes or of its wrappers.
 
-    Gymnasium's own wrappers are left out. `frames` begin with the innermost one.
+    Gymnasium's wrappers and ours are left out. `frames` begin with the innermost one.
     """
     modules = {one.__module__ for one in type(env.unwrapped).__mro__}
     modules -= {"builtins", "abc", "typing", gym.Env.__module__}
-    modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith("gymnasium.")}
+    modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith(_NOT_FOREIGN)}
     files = {getattr(sys.modules.get(name), "__file__", None) for name in modules}
     found = ((frame.f_code.co_filename, line) for frame, line in frames if frame.f_code.co_filename in files)
     return next((f"{_short(file)}, line {line}" for file, line in found), "")

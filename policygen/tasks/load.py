@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from policygen.files import LARGEST_SETTINGS, find_resource, list_resources, rea
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
 from policygen.quantities.text import is_name, slug
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
+from policygen.tasks.counted import limited_to, steps_taken
 from policygen.tasks.discovery import seconds_per_step, task_from_gym
 from policygen.tasks.docstrings import documentation_of
 from policygen.tasks.environments import make
@@ -33,6 +34,7 @@ from policygen.tasks.trust import check_names, is_shipped
 from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
 from policygen.tasks.warmup import warm_up
 
+LEAST_STEPS = 10  # that loading a task may take
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
 _Named = TypeVar("_Named", Observation, ObservedText)
 
@@ -118,7 +120,9 @@ class _TaskFile(_Strict):
     harvested: _HarvestedEntry | None = None
 
 
-def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
+def load_task(
+    name: str, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT, max_steps: int | None = None
+) -> Task:
     """Load a task.
 
     Gymnasium's own ids have files in `envs/gymnasium`, with what its documentation and simulators say.
@@ -127,11 +131,25 @@ def load_task(name: str, *, trust: bool = False, step_timeout: float = STEP_TIME
         name: the name of a shipped or local task, a path to a task file, or a Gymnasium id.
         trust: whether a task file that is not shipped may name modules to import and paths to read.
         step_timeout: limit in seconds on one step, if random actions are played to find what the task does not state.
+        max_steps: limit of the steps of a run of the task; a tenth of them may be played to load it.
 
     Raises:
         TaskError: there is no such task, its file is malformed, or its environment cannot be made.
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
+    with _counted(max_steps) as count:
+        return count(_named(name, trust=trust, step_timeout=step_timeout))
+
+
+@contextmanager
+def _counted(max_steps: int | None) -> Iterator[Callable[[Task], Task]]:
+    """Yield a function that notes in a task, loaded in this context, how many steps that took."""
+    before = steps_taken()
+    with limited_to(max(LEAST_STEPS, max_steps // 10) if max_steps is not None else None):
+        yield lambda task: replace(task, steps_taken=steps_taken() - before)
+
+
+def _named(name: str, *, trust: bool, step_timeout: float) -> Task:
     path = find_resource("envs", name, ".toml") or harvested_file(name)
     if path is not None:
         with OwnDirectory():
@@ -154,8 +172,8 @@ def harvested_file(gym_id: str) -> Path | None:
     return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
 
 
-def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
-    """Make a task for an environment or an environment factory.
+def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None = None) -> Task:
+    """Make a task for an environment or an environment factory; see `load_task`.
 
     Raises:
         UsageError: `what` is neither.
@@ -163,9 +181,11 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT) -> Task:
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     own = user_env_of(what)
-    if isinstance(own, str):
-        return task_from_gym(own, step_timeout)
-    task = _known(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
+    with _counted(max_steps) as count:
+        if isinstance(own, str):
+            return count(task_from_gym(own, step_timeout))
+        found = _known(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
+        task = count(found)
     if own.is_single_env:
         remark = (
             "one environment object plays its episodes one after the other, in this process (jobs = 1); if you pass a "
@@ -329,7 +349,7 @@ def _stated_perturbations(stated: _TaskFile, task: Task, env: gym.Env[Any, Any])
         for full_name, size in inner.items():
             sizes = size if isinstance(size, list) else [size, size]
             _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
-            found.append(perturbation(full_name, *sizes))
+            found.append(perturbation(full_name, sizes[0], sizes[1]))
     # The constructor refuses perturbations that do not fit the environment.
     signals = [one.name for one in task.observations]
     PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}), signals)

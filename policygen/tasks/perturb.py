@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policygen.errors import UsageError
 
@@ -40,11 +40,13 @@ class Perturbation:
     Attributes:
         name: one of `KINDS`; one of `OF_SPREAD` with a signal, as in `sensor_noise.position`; or `kwargs.NAME` for a
             keyword argument of the environment.
+        spread: the measured spread of each observed number, of which the size is a share; empty if not measured yet.
     """
 
     name: str
     low: float
     high: float
+    spread: tuple[float, ...] = field(default=(), compare=False)
 
     @property
     def kind(self) -> str:
@@ -75,7 +77,7 @@ class Perturbation:
         return f"{self.name}={size}"
 
 
-def perturbation(name: str, low: float, high: float) -> Perturbation:
+def perturbation(name: str, low: float, high: float, spread: tuple[float, ...] = ()) -> Perturbation:
     """Return a perturbation; raise UsageError if there is none of this name, or a size is not allowed."""
     kind, dot, signal = name.partition(".")
     if not (signal.isidentifier() and kind in (*OF_SPREAD, "kwargs") if dot else name in KINDS):
@@ -91,7 +93,7 @@ def perturbation(name: str, low: float, high: float) -> Perturbation:
         raise UsageError(f"perturbation {name}: {high:g} is above 1; write 1 or less")
     if name in STEP_COUNTS and (low != round(low) or high != round(high)):
         raise UsageError(f"perturbation {name} is a number of steps: write whole numbers")
-    return Perturbation(name, low, high)
+    return Perturbation(name, low, high, spread)
 
 
 def read_perturbation(text: str) -> Perturbation:
@@ -100,6 +102,11 @@ def read_perturbation(text: str) -> Perturbation:
     if match is None:
         raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, such as action_delay=1..3")
     return perturbation(match[1], float(match[2]), float(match[3] or match[2]))
+
+
+def needs_spread(perturbations: Iterable[Perturbation]) -> bool:
+    """Whether a size is a share of a spread that has not been measured."""
+    return any(one.name in OF_SPREAD and not one.spread for one in perturbations)
 
 
 def most_start_steps(perturbations: Iterable[Perturbation]) -> int:

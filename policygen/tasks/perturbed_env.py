@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from policygen.errors import TaskError
 from policygen.tasks.actions import random_actions
-from policygen.tasks.faults import close
-from policygen.tasks.perturb import PHYSICS, SENSORS, STEP_COUNTS, Perturbation
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, name_of
+from policygen.tasks.perturb import OF_SPREAD, PHYSICS, SENSORS, STEP_COUNTS, Perturbation
 
 SPREAD_STEPS = 1_000  # steps of random actions that measure the spread of observations
 _STREAM = 0x9E37  # separates this random stream from the environment's
@@ -32,10 +32,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         signals: the names of the observed numbers.
         limit: number of steps after which an episode is truncated, not counting those of `random_start`.
 
-    Attributes:
-        steps_before: number of steps that the last reset played: those of `random_start`, and the random ones that
-            measure the spread of observations.
-
     Raises:
         TaskError: a perturbation does not fit the environment.
     """
@@ -51,7 +47,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._perturbations, self._make, self._signals, self._limit = tuple(perturbations), make, signals, limit
         self._physics = _physics_of(env)
-        self.steps_before = 0
         self._senses = any(one.kind in SENSORS for one in self._perturbations)
         for one in self._perturbations:
             self._check(one)
@@ -79,8 +74,10 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
     def _spread(self) -> Floats:
         if not self._senses:
             return np.zeros(1)
-        self.steps_before += SPREAD_STEPS * (_key_of(self.env) not in _spreads)
-        return spread_of(self.env)
+        if not any(one.name in OF_SPREAD for one in self._perturbations):
+            return np.zeros(len(self._signals))
+        measured = next((one.spread for one in self._perturbations if one.spread), None)
+        return np.array(measured) if measured is not None else spread_of(self.env)
 
     def _amounts(self, kind: str, spread: Floats) -> Floats:
         """Return the size of a perturbation for each observed number in its unit."""
@@ -92,7 +89,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode and draw the sizes of its perturbations."""
-        self.steps_before = 0
         spread = self._spread  # measured before the first perturbation changes the environment
         self._rng = np.random.default_rng(None if seed is None else [seed, _STREAM])
         self._size: dict[str, float] = {}
@@ -115,7 +111,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         observation, info = self.env.reset(seed=seed, options=options)
         if random_steps := int(self._size.get("random_start", 0)):
-            self.steps_before += random_steps
             draw = random_actions(self.env.action_space, self._rng)
             for _ in range(random_steps):
                 observation, _, terminated, truncated, info = self.env.step(draw())
@@ -166,10 +161,12 @@ def _key_of(env: gym.Env[Any, Any]) -> str:
     return repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
 
 
-def spread_of(env: gym.Env[Any, Any]) -> Floats:
+def spread_of(env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> Floats:
     """Return the standard deviation of each observed number over 1,000 steps of random actions, shape (d,).
 
     It is 0 for a number that is constant within episodes, such as a set-point, which shares therefore do not perturb.
+
+    Raises EnvironmentFault if the environment fails or does not answer.
     """
     key = _key_of(env)
     if key in _spreads:
@@ -178,13 +175,17 @@ def spread_of(env: gym.Env[Any, Any]) -> Floats:
     draw = random_actions(env.action_space, np.random.default_rng(0))
     seen: list[Floats] = []
     changes: Any = False
-    observation, _ = env.reset(seed=0)
-    for _ in range(SPREAD_STEPS):
-        seen.append(np.asarray(observation, np.float64).ravel())
-        observation, _, terminated, truncated, _ = env.step(draw())
-        changes |= np.asarray(observation, np.float64).ravel() != seen[-1]
-        if terminated or truncated:
-            observation, _ = env.reset(seed=int(rng.integers(2**31)))
+    try:
+        with Watchdog(step_timeout, lambda: len(seen), env):
+            observation, _ = env.reset(seed=0)
+            for _ in range(SPREAD_STEPS):
+                seen.append(np.asarray(observation, np.float64).ravel())
+                observation, _, terminated, truncated, _ = env.step(draw())
+                changes |= np.asarray(observation, np.float64).ravel() != seen[-1]
+                if terminated or truncated:
+                    observation, _ = env.reset(seed=int(rng.integers(2**31)))
+    except BaseException as error:
+        raise fault(error, env, name_of(env), "step") from error
     with np.errstate(all="ignore"):
         spread = np.where(changes, np.nan_to_num(np.std(seen, axis=0), posinf=0.0), 0.0)
     if key:

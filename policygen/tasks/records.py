@@ -79,7 +79,8 @@ class _TaskRecord:
     layout: Layout | TextPart | None = None
     action_layout: ActionLayout | None = None
     grid: dict[str, tuple[float, ...]] | None
-    assumed: tuple[str, ...] = ()  # only in a run folder's task
+    assumed: tuple[str, ...] = ()  # this key and the next one are only in a run folder's task
+    steps_taken: int = 0
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
@@ -108,13 +109,13 @@ def task_to_record(task: Task) -> dict[str, Any]:
         ],
         "features": dict(task.features),
         "requirements": list(map(asdict, task.requirements)),
-        "perturb": list(map(asdict, task.perturb)),
+        "perturb": [{k: v for k, v in asdict(one).items() if k != "spread" or v} for one in task.perturb],
         "heights": list(map(asdict, task.heights)),
         "layout": asdict(task.layout) if task.layout is not None else None,
         "action_layout": asdict(task.action_layout) if task.action_layout is not None else None,
         "grid": grid_to_record(task.grid) if task.grid else None,
     }
-    names = [one.name for one in fields(_TaskRecord) if one.name != "assumed"]
+    names = [one.name for one in fields(_TaskRecord) if one.name not in ("assumed", "steps_taken")]
     record = {name: other_forms[name] if name in other_forms else getattr(task, name) for name in names}
     return {key: value for key, value in record.items() if value or key not in _IF_STATED}
 
@@ -152,7 +153,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
             "actuators": tuple(Actuator(**asdict(a) | {"levels": tuple(a.levels.items())}) for a in read.actuators),
             "optimum": Optimum(*read.optimum) if read.optimum else None,
             "features": tuple(read.features.items()),
-            "perturb": tuple(checked_perturbation(one.name, one.low, one.high) for one in read.perturb),
+            "perturb": tuple(checked_perturbation(one.name, one.low, one.high, one.spread) for one in read.perturb),
             "untrusted": "the saved task",
             "grid": grid_from_record(read.grid) if read.grid else None,
         }

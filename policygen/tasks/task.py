@@ -69,6 +69,7 @@ class Task:
         assumed: guesses, one sentence each; a run prints them.
         untrusted: the file that the task is from, if the user does not trust it (see `policygen.tasks.trust`).
         unseeded: whether two episodes with the same seed differ.
+        steps_taken: number of steps of the environment that loading the task, and preparing a run of it, took.
         given: an environment or factory of this Python program, used instead of `gym_id`; never saved.
     """
 
@@ -103,6 +104,7 @@ class Task:
     assumed: tuple[str, ...] = field(default=(), compare=False)
     untrusted: str = field(default="", compare=False)
     unseeded: bool = field(default=False, compare=False)
+    steps_taken: int = field(default=0, compare=False)
     given: UserEnv | None = field(default=None, compare=False, repr=False)
 
     @property

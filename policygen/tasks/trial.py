@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import random_actions
+from policygen.tasks.counted import steps_left
 from policygen.tasks.environments import make_env, of_gymnasium_or_ours, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, name_of, number_of, wrong_length
 from policygen.tasks.spaces import Observation, flatten, layout_of
@@ -54,6 +55,7 @@ def ignores_seed(
     """
     if of_gymnasium_or_ours(origin(env)) and not (env.spec and env.spec.additional_wrappers):
         return False
+    steps = min(steps, steps_left() // 2)
     first, _ = random_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _SECONDS)
     second, _ = random_episode(env, 0, width, step_timeout, steps=len(first) - 1)
     for o, column in zip(observations, np.array(first).T, strict=False):  # texts and the reward follow the numbers
@@ -105,7 +107,7 @@ def random_episode(
 
     Args:
         width: number of columns of a flattened observation.
-        steps: maximum number of steps.
+        steps: maximum number of steps; fewer if `steps_left` are fewer.
         until: a time of `time.monotonic` at which the episode stops, but not before two steps.
         action: the action of all steps; None: random ones, which depend on `seed` alone.
 
@@ -114,7 +116,7 @@ def random_episode(
     """
     layout, rows = layout_of(env.observation_space), list[npt.NDArray[np.float64]]()
     draw = random_actions(env.action_space, np.random.default_rng([seed, _STREAM]))
-    method, terminated, truncated = "reset", False, False
+    method, terminated, truncated, steps = "reset", False, False, min(steps, steps_left())
 
     def keep(observation: Any, reward: float) -> None:
         row = flatten(layout, observation)

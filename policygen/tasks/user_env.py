@@ -14,6 +14,7 @@ import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.errors import TaskError, UsageError
+from policygen.tasks.counted import CountedEnv
 from policygen.tasks.faults import wrappers_of
 from policygen.tasks.spaces import check_spaces
 
@@ -66,6 +67,7 @@ class UserEnv:
                 kind = type(env).__name__
                 raise TaskError(f"{self.name} makes a {kind}, which is not a Gymnasium environment (gymnasium.Env)")
         check_spaces(env, self.name)
+        env = CountedEnv(env)
         if max_steps is not None and limit_of(env) != max_steps:
             env = TimeLimit(OrderEnforcing(env), max_steps)
         return env

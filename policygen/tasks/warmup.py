@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.tasks.actions import random_actions
+from policygen.tasks.counted import steps_left
 from policygen.tasks.spaces import Observation, alike, span
 from policygen.tasks.trial import random_episode
 
@@ -51,17 +52,20 @@ class WarmUp:
 
 
 def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
-    """Play random actions on fixed seeds for `STEPS` steps; a slow environment for `SECONDS` only, with a warning."""
+    """Play random actions on fixed seeds for `STEPS` steps; a slow environment for `SECONDS` only, with a warning.
+
+    Where steps are limited, half of `steps_left` are played, but at least one.
+    """
     kept: list[npt.NDArray[np.float64]] = []
     numbers: list[int] = []
-    until, episode = time.monotonic() + SECONDS, 0
-    while len(kept) < STEPS:
-        most = min(STEPS // EPISODES, STEPS - len(kept))
+    until, episode, wanted = time.monotonic() + SECONDS, 0, max(1, min(STEPS, steps_left() // 2))
+    while len(kept) < wanted:
+        most = min(max(1, wanted // EPISODES), wanted - len(kept))
         rows, _ = random_episode(env, episode, width, step_timeout, steps=most, until=until)
         kept += [row[:width] for row in rows[:-1]]
         numbers += [episode] * (len(rows) - 1)
         episode += 1
-        if time.monotonic() > until and len(kept) < STEPS:
+        if time.monotonic() > until and len(kept) < wanted:
             name = env.spec.id if env.spec else "the environment"
             warnings.warn(
                 f"{name} is slow: its bins come from only {len(kept):,} steps of random actions (in "
@@ -75,12 +79,13 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
 def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tuple[int | None, int]:
     """Return the number of steps at which every episode that does not fail ends, and the number of episodes played.
 
-    Episodes are played to their ends with random and with constant actions, in at most `LONGEST` steps or `SECONDS`.
+    Episodes are played to their ends with random and with constant actions, in at most `LONGEST` steps, `SECONDS`, or a
+    third of `steps_left`.
     An episode that the environment truncates did not fail. If it truncates none, the longest are taken, if with two
     kinds of actions all are as long, and have at least `LONG` steps: the same obstacle may end all short ones. The
     number of steps is None if there is no such length.
     """
-    until, left, lengths = time.monotonic() + SECONDS, LONGEST, list[tuple[int, bool, int]]()
+    until, left, lengths = time.monotonic() + SECONDS, min(LONGEST, steps_left() // 3), list[tuple[int, bool, int]]()
     actions = [None, *_constant_actions(env.action_space)]
     for episode in range(MOST_EPISODES):
         kind = episode % len(actions)

@@ -13,7 +13,7 @@ from attacks import Tallies
 from support import CHECKOUT, attempts_of, in_a_process, sentences, summary_of, the_run
 
 from policygen.errors import TaskError
-from policygen.runs.config import step_timeout_of
+from policygen.runs.config import load_limits
 from policygen.tasks import faults
 from policygen.tasks.load import load_task
 
@@ -54,9 +54,10 @@ def test_a_task_file_whose_environment_hangs_is_read_all_the_same(tmp_path: Path
 def test_the_limit_is_known_before_the_task(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("step_timeout = 3")
-    assert step_timeout_of(file, (), {}) == 3
-    assert step_timeout_of(file, ("step_timeout=2.5",), {}) == 2.5
-    assert step_timeout_of(None, ("step_timeout=never",), {}) == faults.STEP_TIMEOUT  # refused when the task is known
+    assert load_limits(file, (), {})["step_timeout"] == 3
+    assert load_limits(file, ("step_timeout=2.5", "max_steps=70"), {}) == {"step_timeout": 2.5, "max_steps": 70}
+    wrong = load_limits(None, ("step_timeout=never",), {})  # refused when the task is known
+    assert wrong["step_timeout"] == faults.STEP_TIMEOUT
 
 
 @pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="needs a lock that blocks its holder")

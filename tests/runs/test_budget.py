@@ -1,21 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
-import gymnasium as gym
-import numpy as np
 import pytest
 
-from policygen.episodes.trajectory import RandomActor
 from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.runs.budget import SHORTEST_REPLY, Ledger
 from policygen.runs.config import RunConfig
-from policygen.search.loop import new_search
-from policygen.search.runner import EpisodeRunner
-from policygen.tasks.load import load_task
-from policygen.tasks.perturb import Perturbation
-from policygen.tasks.perturbed_env import _spreads
 
 
 def ledger(**limits) -> Ledger:
@@ -132,44 +122,3 @@ def test_less_than_the_texts_can_be_is_not_believed(reported, charged):
 
 def test_a_search_without_a_model_is_charged_nothing():
     assert ledger().charge_reply(prompt(), Reply("y" * 400, "builtin", 0, 0, 0.0)) == (0, 0)
-
-
-class Counted(gym.Env):
-    """An environment that counts the calls of `step` in this process."""
-
-    calls = 0
-    observation_space = gym.spaces.Box(-10, 10, (2,), np.float32)
-    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.state = self.np_random.normal(size=2).astype(np.float32)
-        return self.state.copy(), {}
-
-    def step(self, action):
-        Counted.calls += 1
-        self.state = np.clip(0.9 * self.state + 0.1 * float(action[0]), -9, 9).astype(np.float32)
-        return self.state.copy(), -float(abs(self.state).sum()), False, False, {}
-
-
-@pytest.mark.parametrize(
-    "perturbed", [(), ("random_start",), ("sensor_noise",), ("random_start", "sensor_noise")], ids=str
-)
-def test_every_step_that_episodes_take_is_counted(perturbed, tmp_path):
-    gym.register("Counted-v0", Counted, max_episode_steps=8)
-    try:
-        sizes = {"random_start": (3, 6), "sensor_noise": (0.1, 0.1)}
-        perturbations = tuple(Perturbation(name, *sizes[name]) for name in perturbed)
-        task = replace(load_task("Counted-v0"), perturb=perturbations)
-        _spreads.clear()
-        config = RunConfig(task="Counted-v0", policy="linear", jobs=1, warmup_episodes=3)
-        runner = EpisodeRunner(new_search(task), config, ledger := Ledger(config))
-        before = Counted.calls
-        with runner:
-            runner.play_randomly()
-            runner.play(RandomActor(task, 0), (5, 6), tuning=True)
-        assert ledger.env_steps == Counted.calls - before
-        assert ledger.env_steps >= 5 * 8 + 15 * ("random_start" in perturbed) + 1_000 * ("sensor_noise" in perturbed)
-        assert ledger.longest == 8 + 6 * ("random_start" in perturbed)
-    finally:
-        del gym.registry["Counted-v0"]

@@ -41,7 +41,7 @@ gym.register("policygen-tests/Still-v1", Still)
 
 def chosen(name: str, **options: Any) -> tuple[int, int]:
     task = discovered(name)
-    config = with_sample_size(task, effective_config(task, name, options=options))
+    _, config = with_sample_size(task, effective_config(task, name, options=options))
     return config.episodes, config.final_episodes
 
 
