@@ -121,7 +121,7 @@ def test_the_episodes_that_choose_the_sample_size_are_counted(ticks: Path) -> No
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_loading_and_searching_together_exceed_no_limit(ticks: Path, jobs: int) -> None:
-    run = begun("random_start=3..6", False, iterations=9, jobs=jobs, max_steps=700, refine="cma:60")
+    run = begun("random_start=3..6", False, iterations=9, jobs=jobs, max_steps=700, refine="cma:60", patience=9)
     assert 0 < run.task.steps_taken <= 70
     searched(run)
     assert ticks.stat().st_size == run.ledger.env_steps <= 700
