@@ -60,6 +60,7 @@ def serve() -> None:
             if answer == 0:
                 become(order, installed)
                 return
+            ended.pop(answer, None)  # an earlier process may have had this number
         else:
             if order["pid"] not in ended:
                 pid, status = os.waitpid(order["pid"], os.WNOHANG)
