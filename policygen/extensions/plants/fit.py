@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from policygen.extensions.plants.equations import NEXT, REWARD, Column, Equations, Plant
 from policygen.extensions.plants.transitions import Transitions
+from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.spelling import compiled
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import names_in, needed_by
+from policygen.quantities.tree import NOTHING, Call, names_in, needed_by, nodes_of
 
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
 AHEAD = 20  # steps of the long predictions, whose errors are measured, too
@@ -170,6 +171,23 @@ def _seeks_end(equations: Equations, values: list[float], hidden: list[Column], 
     return paid("1 > 0") >= paid("0 > 1")
 
 
+def work_of_fit(equations: Equations) -> int:
+    """Return the work of a fit: numbers times operations, summed over groups of lines that share numbers.
+
+    A function counts as four operations. Hidden states join all lines, and double the work.
+    """
+    lines = [line for line in (REWARD, *_moves(equations)) if line in equations.computed]
+    groups, work = _independent_groups(equations, lines), 0
+    if equations.plant.hidden:
+        groups = [([*equations.computed], np.arange(len(equations.values)))] * 2
+    for some, numbers in groups:
+        read = needed_by(set().union(*(names_in(equations.computed[line]) for line in some)), equations.definitions)
+        nodes = [*(equations.computed[line] for line in some), *(equations.definitions.get(n, NOTHING) for n in read)]
+        calls = [one.function for node in nodes for one in nodes_of(node) if isinstance(one, Call)]
+        work += len(numbers) * sum(1 if OPERATIONS[name].level and name != "^" else 4 for name in calls)
+    return work
+
+
 def _independent_groups(equations: Equations, lines: Sequence[str]) -> list[tuple[list[str], npt.NDArray[np.intp]]]:
     """Return groups of lines that share numbers, each with the indices of its numbers; no number is in two groups."""
     groups: list[tuple[list[str], set[int]]] = []
@@ -304,14 +322,18 @@ class _Problem:
                 moved[index][place] += steps[index]
             if len(some):
                 found[:n, some] = (self._computed(moved, hidden, len(some)) - here[:n]).T / steps[some]
-        # A hidden state affects only the residuals of its own episode, so those of all episodes are moved at once.
+        if not hidden:
+            return found
+        # A hidden state affects only the residuals of its own episode, so those of all episodes are moved at once: in
+        # variant k those of state k.
+        of = np.arange(len(numbers), width).reshape(self._hidden.shape)
+        starts = np.tile(np.array(hidden), (len(hidden), 1, 1))
+        starts[range(len(hidden)), range(len(hidden))] += steps[of]
         episodes = np.tile(self._data.episode_index[self._kept], len(self._targets))
-        for k, row in enumerate(hidden):
-            columns = len(numbers) + k * len(row) + np.arange(len(row))
-            moved = [*hidden[:k], row + steps[columns], *hidden[k + 1 :]]
-            of = columns[episodes]
-            found[np.arange(n), of] = (self._computed(numbers, moved, 1)[0] - here[:n]) / steps[of]
-            found[n + columns - len(numbers), columns] = PRIOR / self._spreads[k, 0]
+        differences = self._computed(numbers, list(starts.swapaxes(0, 1)), len(hidden)) - here[:n]
+        for columns, difference, spread in zip(of, differences, self._spreads[:, 0], strict=True):
+            found[np.arange(n), columns[episodes]] = difference / steps[columns[episodes]]
+            found[n + columns - len(numbers), columns] = PRIOR / spread
         return found
 
     def _computed(self, numbers: Sequence[Any], hidden: Sequence[Any], variants: int) -> Column:

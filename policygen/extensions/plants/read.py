@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.extensions.plants.equations import ENDS, HIDDEN, NEXT, REWARD, START, Equations, Plant, read_start
+from policygen.extensions.plants.fit import work_of_fit
 from policygen.policies.parts import Parts
 from policygen.policies.statements import Line
 from policygen.quantities.text import next_of, parse_expression, to_text, unknown_name
@@ -13,7 +14,7 @@ from policygen.quantities.tree import Node, read_by
 from policygen.tasks.task import decision_names
 
 MOST_HIDDEN = 8  # hidden states: the time of a fit grows with the square of their number
-MOST_NUMBERS = 200  # to fit, likewise
+MOST_WORK = 20_000  # of a fit, see `work_of_fit`: some seconds
 
 
 def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | None:
@@ -71,13 +72,13 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
         hidden,
     )
     try:
-        count = len(Equations(task, plant).values)
+        equations = Equations(task, plant)
     except PolicyError as error:
         problems.add(None, str(error), "define each quantity before the lines that need it, and none by itself")
         return None
-    if count > MOST_NUMBERS:
-        expected = f"write at most {MOST_NUMBERS}, or keep some as they are with `fixed(...)`"
-        problems.add(None, f"the plant has {count:,} numbers to fit", expected)
+    if (work := work_of_fit(equations)) > MOST_WORK:
+        found = f"a fit of the plant's {len(equations.values):,} numbers takes {work / MOST_WORK:.1f} times too long"
+        problems.add(None, found, "write shorter lines with fewer numbers, or keep some as they are with `fixed(...)`")
         return None
     for name, _ in needed:
         parts.bare.pop(name, None)  # a feature, not a misspelt output

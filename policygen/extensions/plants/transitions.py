@@ -111,8 +111,10 @@ class Transitions:
             running = lengths > step
             at, lengths = starts[running] + step, lengths[running]
             starts = starts[running]
-            memory = [np.broadcast_to(column, (*variants, len(running)))[..., running] for column in memory]
-            rows[..., at] = memory
+            if not running.all():
+                memory = [np.broadcast_to(column, (*variants, len(running)))[..., running] for column in memory]
+            for row, column in zip(rows, memory, strict=True):
+                row[..., at] = column
             observed, parts = list(self.before[at].T), [column[at] for column in decided]
             _, memory = equations.step(observed, memory, parts, values)
         return list(rows)

@@ -95,12 +95,19 @@ def test_what_makes_a_fit_long_is_bounded() -> None:
     ]
     assert plant("\n".join(hidden[:8])).hidden == tuple(f"h{i}" for i in range(8))
     numbers = " + ".join(f"0.{i + 11}*sin({i + 2}*rate)" for i in range(50))
-    assert plant(f"next rate = {numbers}").next
-    found = read(f"next rate = {numbers}\nnext cos = {numbers}\nnext sin = {numbers}").problems
-    assert [str(one) for one in found] == [
-        "the plant has 300 numbers to fit; write at most 200, or keep some as they are with `fixed(...)`"
+    fewer = "write shorter lines with fewer numbers, or keep some as they are with `fixed(...)`"
+    found = read(f"next rate = {numbers}").problems
+    assert [str(one) for one in found] == [f"a fit of the plant's 100 numbers takes 1.7 times too long; {fewer}"]
+    assert plant(f"next rate = fixed({numbers})").next
+    waves = numbers.split(" + ")
+    some = " + ".join(waves[:20])
+    assert plant(f"next rate = {some}\nnext cos = {some}\nnext sin = {some}").next
+    # Lines that share a number are fitted together, and hidden states join all lines.
+    joined = f"let a = 0.5*rate\nnext rate = {some} + a\nnext cos = {some} + a\nnext sin = {some} + a"
+    assert [str(one) for one in read(joined).problems] == [
+        f"a fit of the plant's 121 numbers takes 2.5 times too long; {fewer}"
     ]
-    assert plant(f"next rate = {numbers}\nnext cos = {numbers}\nnext sin = fixed({numbers})").next
+    assert "times too long" in str(read(f"hidden h\nnext h = 0\nnext rate = {some}\nnext cos = {some}").problems)
 
 
 def test_quantities_of_quantities_are_computed_once() -> None:
