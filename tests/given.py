@@ -31,7 +31,9 @@ from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.prompts.templates import used_templates
 from policygen.proposers.drafter import described_by
-from policygen.runs.config import Refinement, effective_config
+from policygen.runs.budget import Ledger
+from policygen.runs.config import Refinement, RunConfig, effective_config
+from policygen.runs.request_log import RequestLog
 from policygen.search.loop import new_search
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
@@ -82,7 +84,7 @@ def given() -> dict[str, Mapping[str, Any]]:
     with watching() as of_seats:
         _seats()
     with watching() as of_drafts:
-        described_by(Written([""] * 3), _task())
+        described_by(Written([""] * 3), _task(), RequestLog(Ledger(RunConfig(task="cartpole"))))
     found |= {"_plant": of_plants["improve_linear"], "_plant_language": of_plants["system"]}
     for watched, kind in ((of_linear, "linear"), (of_table, "table"), (of_seats, ""), (of_drafts, "")):
         for name, variables in watched.items():

@@ -19,10 +19,18 @@ from policygen.files import check_name, list_resources, make_folder, write_atomi
 from policygen.outgoing import in_columns
 
 if TYPE_CHECKING:
+    from policygen.runs.config import RunConfig
     from policygen.tasks.task import Task
 
 
-@click.command()
+# The settings of a run that also apply to the requests of `new --llm`.
+_OF_REQUESTS = (
+    *("base_url", "max_calls", "max_tokens", "max_usd", "prices", "temperature", "reasoning_effort", "extra_body"),
+    *("max_output_tokens", "timeout_seconds"),
+)
+
+
+@click.command(cls=opt.WithSettings, only=_OF_REQUESTS)
 @click.argument("gym_id", metavar="[MODULE:]ENV")
 @click.option("-o", "--output", type=opt.PATH, help="File (default: envs/NAME.toml).")
 @click.option(
@@ -31,7 +39,12 @@ if TYPE_CHECKING:
 @click.option("--llm", metavar="SPEC", help="Model that names the quantities and describes the task, see `doctor`.")
 @opt.assignment("A setting of every run, written to the file's [run]; may be repeated.")
 def new(
-    gym_id: str, output: Path | None, arguments: tuple[str, ...], llm: str | None, assignments: tuple[str, ...]
+    gym_id: str,
+    output: Path | None,
+    arguments: tuple[str, ...],
+    llm: str | None,
+    assignments: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Write a task file for an environment of your own, ready to edit, with findings and assumptions.
 
@@ -43,7 +56,8 @@ def new(
       policygen run envs/room.toml --trust
 
     `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
-    and actions, bins, features, hints. With --trust, the file may name a module to import, and files.
+    and actions, bins, features, hints. With --trust, the file may name a module to import, and files. With --llm,
+    requests and replies are kept beside the file, in NAME.transcript.jsonl; the settings below are of these requests.
     """
     from policygen.runs.config import effective_config, load_limits, read_assignment
     from policygen.tasks.discovery import task_from_gym
@@ -66,7 +80,9 @@ def new(
     if path.exists():
         raise UsageError(f"{path} exists already; move it, or name another file with -o")
     if llm is not None:
-        task = _described(task, llm, limit)
+        make_folder(path.parent, "choose another -o")
+        config = effective_config(task, gym_id, assignments=assignments, options={**opt.settings(options), "llm": llm})
+        task = _described(task, config, path.with_suffix(".transcript.jsonl"), limit)
     text = file_to_edit(task)
     make_folder(path.parent, "choose another -o")
     write_atomically(path, text)
@@ -78,15 +94,24 @@ def new(
     say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
 
 
-def _described(task: Task, llm: str, step_timeout: float) -> Task:
-    """Return the task as a model describes it; as it is, with a line that says why, if no reply can be used."""
-    from policygen.llm import LLMOptions, connect
-    from policygen.proposers.drafter import described_by
+def _described(task: Task, config: RunConfig, file: Path, step_timeout: float) -> Task:
+    """Return the task as a model describes it; as it is, with a line that says why, if no reply can be used.
 
-    provider = connect(llm, LLMOptions())
+    Args:
+        file: where requests and replies are recorded.
+    """
+    from policygen.llm import connect
+    from policygen.llm.transcript import Transcript
+    from policygen.proposers.drafter import described_by
+    from policygen.runs.budget import Ledger
+    from policygen.runs.request_log import RequestLog, llm_options
+
+    provider = connect(config.llm, llm_options(config))
     if not provider.is_language_model:
-        raise UsageError(f"--llm {llm} is no language model; leave --llm out to name the quantities yourself")
-    draft = described_by(provider, task, step_timeout)
+        raise UsageError(f"--llm {config.llm} is no language model; leave --llm out to name the quantities yourself")
+    transcript = Transcript(file)
+    log = RequestLog(Ledger(config), on_exchange=transcript.record, on_sent=transcript.record_sent)
+    draft = described_by(provider, task, log, step_timeout)
     count = len(draft.replies)
     if draft.problems:
         say(f"{provider.spec}: no description could be read in {count} replies; the last one's problems:", err=True)

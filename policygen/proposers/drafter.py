@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from policygen.errors import TaskError, explain
+from policygen.errors import BudgetExhausted, TaskError, explain
 from policygen.files import toml_of
 from policygen.llm import Provider
 from policygen.llm.messages import Message, Prompt, Reply
@@ -23,6 +23,7 @@ from policygen.prompts.templates import render_template
 from policygen.prompts.views import task_view
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import is_name
+from policygen.runs.request_log import RequestLog
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make
 from policygen.tasks.faults import STEP_TIMEOUT, close
@@ -30,7 +31,6 @@ from policygen.tasks.load import task_from_file
 from policygen.tasks.task import Task
 from policygen.tasks.warmup import WarmUp, warm_up
 
-MOST_OUTPUT_TOKENS = 16_384
 REPAIRS = 2
 _ALL = 1_000_000  # characters: nothing of a draft's prompt is left out
 _FENCED = re.compile(r"^```\w*[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -73,8 +73,10 @@ class Draft:
     replies: tuple[Reply, ...]
 
 
-def described_by(provider: Provider, task: Task, step_timeout: float = STEP_TIMEOUT) -> Draft:
+def described_by(provider: Provider, task: Task, log: RequestLog, step_timeout: float = STEP_TIMEOUT) -> Draft:
     """Return the task with names, units, ranges, labels and prose by a model, asked again at most `REPAIRS` times.
+
+    If the budget of `log` does not cover a request, the task stays as it is, and that is the last problem.
 
     Raises ProviderError if the model cannot be asked; EnvironmentFault if the environment fails.
     """
@@ -89,8 +91,12 @@ def described_by(provider: Provider, task: Task, step_timeout: float = STEP_TIME
     )
     replies: list[Reply] = []
     problems: list[Problem] = []
-    for _ in range(REPAIRS + 1):
-        reply = provider.complete(prompt, MOST_OUTPUT_TOKENS)
+    for repair in range(REPAIRS + 1):
+        try:
+            reply = log.ask(provider, 1, repair, prompt).reply
+        except BudgetExhausted as error:
+            problems.append(Problem(None, str(error), "raise the budget, or name the quantities yourself"))
+            break
         replies.append(reply)
         found, problems = read_draft(reply.text, task, warm)
         if found is not None:
@@ -172,6 +178,7 @@ def _described(stated: _Reply, task: Task) -> Task:
             about=", ".join(filter(None, (one.about, "set-point" * one.set_point))),
             low=o.low if one.low is None else max(o.low, one.low),
             high=o.high if one.high is None else min(o.high, one.high),
+            seen="",
         )
         for o, one in zip(task.observations, stated.observations, strict=True)
     )

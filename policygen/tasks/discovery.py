@@ -23,7 +23,7 @@ from policygen.tasks.actions import RESERVED, actuators_of, describe_layout, wit
 from policygen.tasks.docstrings import documentation_of
 from policygen.tasks.environments import make
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.mujoco import model_facts
+from policygen.tasks.mujoco import model_facts, step_seconds_of
 from policygen.tasks.spaces import (
     Actuator,
     Observation,
@@ -36,7 +36,7 @@ from policygen.tasks.spaces import (
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed
 from policygen.tasks.user_env import NAMESPACE, UserEnv, limit_of
-from policygen.tasks.warmup import LONGEST, SECONDS, found_limit, warm_up
+from policygen.tasks.warmup import LONGEST, SECONDS, STILL, copies_of, found_limit, warm_up
 
 # Attributes in which an environment may state the names of its observations, and of its actions.
 _STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
@@ -45,6 +45,7 @@ CUT = "episodes are cut at"  # the beginning of the assumption on episodes witho
 _MANY_VALUES = 50  # an integer with this many values may encode several numbers
 _CELLS_WANTED = 800  # of a grid with bins at quantiles
 _MOST_DIMENSIONS = 8  # of a grid
+_FEW_VALUES = 12  # of whole numbers
 _LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
 _MOST_NUMBERS = 400  # in an observation
 _MOST_PHRASES = 8  # each has two bins: 256 cells
@@ -88,7 +89,11 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     if action_layout is not None and not action_layout.is_row:
         assumed.append(describe_layout(action_layout, actuators))
     actuators = _named_actuators(actuators, env, observed)
-    actuators, unbounded = with_bounds(actuators)
+    bounded, unbounded = with_bounds(actuators)
+    actuators = tuple(
+        replace(new, about="" if new == old else "the environment states no bounds, these are assumed")
+        for new, old in zip(bounded, actuators, strict=True)
+    )
     assumed += unbounded
     if len(found) == 1 and found[0].integer and _MANY_VALUES <= found[0].high - found[0].low + 1 < math.inf:
         assumed.append(
@@ -105,7 +110,9 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
                 f"in {LONGEST:,} steps or {SECONDS:g} s; state `max_steps` in a task file",
             )
         else:
-            assumed.insert(0, f"episodes have {limit:,} steps, where those of {played} that do not fail ended")
+            assumed.insert(
+                0, f"episodes have {limit:,} steps: of {played} played, each that did not end early ended there"
+            )
     warm = warm_up(env, width, step_timeout)
     grid, remarks = _fitted_grid(found, warm.rows) if found else (None, [])
     assumed += remarks
@@ -124,7 +131,7 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
     return Task(
         name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
         gym_id=gym_id,
-        observations=tuple(found),
+        observations=tuple(warm.told(found)),
         texts=tuple(texts),
         features=tuple(phrases.items()),
         layout=layout_of(env.observation_space),
@@ -133,10 +140,10 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         action_space=kind,
         max_steps=limit or DEFAULT_MAX_STEPS,
         grid=grid,
-        documentation=documentation_of(env, warm.seen(found)),
+        documentation=documentation_of(env),
         facts=model_facts(env, [a.name for a in actuators]),
         solved=env.spec.reward_threshold if env.spec else None,
-        step_seconds=seconds_per_step(env),
+        step_seconds=step_seconds_of(env),
         unseeded=unseeded,
         run=(("policy", "linear" if continuous else "table"),),
         assumed=tuple(assumed),
@@ -233,18 +240,17 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
     Args:
         rows: observations under random actions, shape (steps, columns); texts come after the numbers.
     """
-    counts = [o.high - o.low + 1 if o.integer else math.inf for o in found]
-    if math.prod(counts) <= _LARGEST_STATE_SPACE:
-        grid = Grid(tuple(map(_one_bin_per_value, found)))
-        return grid, [f"one table row per state ({grid.size} cells)"]
     rows = rows[:, : len(found)]
-    spread = rows.std(axis=0)
-    moving = [i for i in range(len(found)) if spread[i] > 1e-9]
-    if not moving:
+    values = [_whole_numbers(o, column) for o, column in zip(found, rows.T, strict=True)]
+    counts = [high - low + 1 for low, high in values]
+    if all(o.integer for o in found) and math.prod(counts) <= _LARGEST_STATE_SPACE:
+        grid = Grid(tuple(_one_bin_per_value(o, *range_) for o, range_ in zip(found, values, strict=True)))
+        return grid, [f"one table row per state ({grid.size} cells)"]
+    # With many quantities, the first ones that move, without copies of others.
+    copies = copies_of(rows)
+    chosen = [i for i in range(len(found)) if np.ptp(rows[:, i]) > STILL and i not in copies][:_MOST_DIMENSIONS]
+    if not chosen:
         return None, ["no observation changed under random actions, so there is no grid"]
-    # With many quantities, bin those that move most from step to step relative to their range.
-    change = np.abs(np.diff(rows, axis=0)).mean(axis=0) / np.maximum(spread, 1e-9)
-    chosen = sorted(sorted(moving, key=lambda i: -change[i])[:_MOST_DIMENSIONS])
     # Whole numbers get one bin per value, those with few values first, as long as the grid stays small enough; there
     # each of the other quantities counts as two bins.
     one_bin_each: list[int] = []
@@ -260,7 +266,9 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
         low, high = rows[:, i].min(), rows[:, i].max()
         edges = sorted({edge for value in quantiles if low < (edge := to_digits(value, 3)) <= high})
         edges = edges or [to_digits((low + high) / 2, 3)]  # most rows hold the lowest value
-        dimensions.append(_one_bin_per_value(found[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges)))
+        dimensions.append(
+            _one_bin_per_value(found[i], *values[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges))
+        )
     grid = Grid(tuple(dimensions))
     shape = " x ".join(map(str, grid.shape))
     remarks = []
@@ -275,14 +283,17 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
     return grid, remarks
 
 
-def _one_bin_per_value(observation: Observation) -> Dimension:
-    return Dimension(observation.name, tuple(np.arange(observation.low, observation.high) + 0.5))
+def _whole_numbers(observation: Observation, column: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the least and the largest of whole numbers: those of an integer space, or a few that were seen.
+
+    They are infinite for other numbers.
+    """
+    if observation.integer:
+        return observation.low, observation.high
+    low, high = float(column.min()), float(column.max())
+    is_whole = bool((column == np.rint(column)).all()) and high - low < _FEW_VALUES
+    return (low, high) if is_whole else (-math.inf, math.inf)
 
 
-def seconds_per_step(env: gym.Env[Any, Any]) -> float | None:
-    """Return the length of a step in seconds, from the attribute `dt` or `tau` of the environment; None without one."""
-    for name in ("dt", "tau"):
-        with suppress(Exception):  # the environment's own code
-            if 0 < (seconds := float(getattr(env.unwrapped, name))) < float("inf"):
-                return seconds
-    return None
+def _one_bin_per_value(observation: Observation, low: float, high: float) -> Dimension:
+    return Dimension(observation.name, tuple(np.arange(low, high) + 0.5))

@@ -9,10 +9,9 @@ from typing import Any
 import tomli_w
 
 from policygen.tasks.actions import actuators_of
-from policygen.tasks.docstrings import SEEN
 from policygen.tasks.environments import make
 from policygen.tasks.faults import close
-from policygen.tasks.spaces import Observation, observations_of
+from policygen.tasks.spaces import Observation, alike, observations_of, span
 from policygen.tasks.task import Task
 
 
@@ -76,18 +75,18 @@ def draft_of(task: Task) -> str:
 
 def file_to_edit(task: Task) -> str:
     """Return the text of a task file to edit; comments name what was found, assumptions and optional keys."""
-    found = [f"{o.name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for o in task.observations]
+    groups = [(span(group), group[0]) for group in alike(task.observations)]
+    found = [f"{name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for name, o in groups]
     found += [f"{t.name}, a text" for t in task.texts]
+    seen = [f"{name}: {o.seen}" for name, o in groups if o.seen]
     takes = [
         f"{a.name}, {f'one of {len(a.labels)}' if a.is_choice else f'{a.low:g} to {a.high:g}'}" for a in task.actuators
     ]
-    seen = task.documentation.rpartition(SEEN)[2].strip().splitlines() if SEEN in task.documentation else []
     lines = [
         f"{task.gym_id} as a task for policygen, to edit; a model reads all of it.",
-        f"Observed ({len(found)}): {_listed(found)}.",
+        f"Observed ({len(task.observations) + len(task.texts)}): {_listed(found)}.",
         f"Decided ({len(takes)}): {_listed(takes)}.",
-        *seen,
-        *_TO_NAME[: 2 * bool(seen)],
+        *(("Seen under random actions (sd: standard deviation):", *seen, *_TO_NAME) if seen else ()),
     ]
     return "".join(f"# {line}\n" for line in lines) + draft_of(task) + _OPTIONAL_KEYS
 

@@ -19,11 +19,11 @@ from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimens
 from policygen.quantities.text import is_name, slug
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
 from policygen.tasks.counted import limited_to, steps_taken
-from policygen.tasks.discovery import seconds_per_step, task_from_gym
+from policygen.tasks.discovery import task_from_gym
 from policygen.tasks.docstrings import documentation_of
 from policygen.tasks.environments import make
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, close
-from policygen.tasks.mujoco import has_model, model_facts
+from policygen.tasks.mujoco import has_model, model_facts, step_seconds_of
 from policygen.tasks.perturb import Perturbation, perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
@@ -266,11 +266,11 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
     facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
     if not facts and stated.harvested is None:
         facts = list(model_facts(env, [a.name for a in actuators]))
-    documentation, seen = "", list[str]()
+    documentation = ""
     if not stated.about.strip():
         with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
-            seen = warm_up(env, width, step_timeout).seen(found)
-        documentation = documentation_of(env, seen)
+            found = warm_up(env, width, step_timeout).told(found)
+        documentation = documentation_of(env)
     spec = env.spec
     task = Task(
         name=stated.name,
@@ -295,7 +295,7 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
         discount=stated.discount,
         solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
         optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
-        step_seconds=stated.step_seconds or seconds_per_step(env),
+        step_seconds=stated.step_seconds or step_seconds_of(env) or _harvested_seconds(stated.gym_id),
         run=tuple(stated.run.items()),
         inputs=tuple(stated.inputs),
         grid=_stated_grid(stated.grid, known),
@@ -305,6 +305,12 @@ def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) ->
     _ = task.parsed_features  # a mistake in a feature is reported now
     task = replace(task, perturb=_stated_perturbations(stated, task, env))
     return replace(task, requirements=_stated_requirements(stated, task)) if stated.requirements else task
+
+
+def _harvested_seconds(gym_id: str) -> float | None:
+    """Return the seconds of a step by the shipped file on an environment of Gymnasium; None if there are none."""
+    path = harvested_file(gym_id)
+    return toml_of(path.read_text(encoding="utf-8")).get("step_seconds") if path is not None else None
 
 
 def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,14 @@ MOST_CHARACTERS = 5_000  # of all sentences together
 def has_model(env: gym.Env[Any, Any]) -> bool:
     """Whether the environment has a MuJoCo model."""
     return all(hasattr(getattr(env.unwrapped, "model", None), name) for name in ("opt", "nbody", "actuator_gear"))
+
+
+def step_seconds_of(env: gym.Env[Any, Any]) -> float | None:
+    """Return the seconds of a step: those of the model, times `frame_skip`; None without a model."""
+    with suppress(Exception):  # the environment's own code
+        if has_model(env) and isinstance(skip := env.unwrapped.frame_skip, int):  # type: ignore[attr-defined]
+            return float(env.unwrapped.model.opt.timestep) * skip  # type: ignore[attr-defined]
+    return None
 
 
 def model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ...]:
@@ -41,8 +50,9 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ..
 def _sentences(env: gym.Env[Any, Any], actions: Sequence[str]) -> Iterator[str]:
     model: Any = env.unwrapped.model  # type: ignore[attr-defined]
     mujoco = importlib.import_module("mujoco")  # an optional extra; installed if there is a model
-    step, skip = float(model.opt.timestep), int(getattr(env.unwrapped, "frame_skip", 1))
-    yield f"One step lasts {_number(step * skip)} s ({skip} x {_number(step)} s of simulation)."
+    step = float(model.opt.timestep)
+    if (seconds := step_seconds_of(env)) is not None:
+        yield f"One step lasts {_number(seconds)} s ({round(seconds / step)} x {_number(step)} s of simulation)."
     gravity = ", ".join(map(_number, model.opt.gravity))
     yield f"Gravity is ({gravity}) m/s^2 along (x, y, z); the total mass is {_number(model.body_mass.sum())} kg."
     signals, driven = _signals(env, model, actions), set[int]()

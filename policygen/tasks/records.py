@@ -31,7 +31,7 @@ from policygen.tasks.task import Optimum, Task
 # A record has these keys only if their value is not empty.
 _IF_STATED = {
     *("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout", "step_seconds"),
-    *("derived", "documentation", "heights"),
+    *("derived", "seen", "documentation", "heights"),
 }
 
 
@@ -61,6 +61,7 @@ class _TaskRecord:
     step_seconds: float | None = None
     observations: tuple[tuple[str, str, str, float | None, float | None, bool], ...]
     derived: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
     texts: tuple[ObservedText, ...] = ()
     actuators: tuple[_ActuatorRecord, ...]
     unseeded: bool = False
@@ -96,6 +97,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
             for o in task.observations
         ],
         "derived": {o.name: o.derived for o in task.observations if o.derived},
+        "seen": {o.name: o.seen for o in task.observations if o.seen},
         "texts": list(map(asdict, task.texts)),
         "actuators": [
             {
@@ -139,7 +141,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
     if read.action_layout is not None:
         check_layout(read.action_layout, len(read.actuators))
     return Task(
-        **{one.name: getattr(read, one.name) for one in fields(_TaskRecord) if one.name != "derived"}
+        **{one.name: getattr(read, one.name) for one in fields(_TaskRecord) if one.name not in ("derived", "seen")}
         | {
             "kwargs": tuple(read.kwargs.items()),
             "observations": tuple(
@@ -147,6 +149,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
                     *(name, unit, about, -math.inf if low is None else low, math.inf if high is None else high),
                     integer=integer,
                     derived=read.derived.get(name, ""),
+                    seen=read.seen.get(name, ""),
                 )
                 for name, unit, about, low, high, integer in read.observations
             ),

@@ -33,7 +33,7 @@ class Observation:
     """One number of the flattened observation.
 
     `derived` names the body (or `joint`) whose force or motion it is, if it follows from positions and velocities that
-    are observed, too.
+    are observed, too. `seen` says what random actions showed of it, where nothing but the environment tells what it is.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Observation:
     high: float = np.inf
     integer: bool = False
     derived: str = ""
+    seen: str = ""
 
 
 @dataclass(frozen=True, slots=True)

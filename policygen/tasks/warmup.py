@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from policygen.tasks.actions import random_actions
 from policygen.tasks.counted import steps_left
-from policygen.tasks.spaces import Observation, alike, span
+from policygen.tasks.spaces import Observation, alike
 from policygen.tasks.trial import random_episode
 
 STEPS = 5_000  # of random actions
@@ -23,7 +23,8 @@ SECONDS = 20.0  # time limit of the warm-up, and of the search for the length of
 LONGEST = 20_000  # steps in which the length of an episode is looked for
 MOST_EPISODES = 40  # in which it is looked for
 LONG = 200  # steps of an episode
-_STILL = 1e-9  # a smaller range is none
+STILL = 1e-9  # a smaller range is none
+_MOST_NAMED = 8  # columns of a group
 
 
 @dataclass(frozen=True)
@@ -33,22 +34,57 @@ class WarmUp:
     rows: npt.NDArray[np.float64]
     episodes: npt.NDArray[np.int64]
 
-    def seen(self, observations: Sequence[Observation]) -> list[str]:
-        """Return a sentence per observation, or per group of alike ones: range, spread, whole, constant."""
-        starts = np.flatnonzero(np.diff(self.episodes, prepend=-1))
-        sentences = [f"Seen in {len(self.rows):,} steps of random actions, {len(starts)} episodes:"]
+    def told(self, observations: Sequence[Observation]) -> list[Observation]:
+        """Return the observations with `seen`: range, spread, copies, constants. Alike ones share one sentence."""
+        columns = self.rows[:, : len(observations)]
+        copies, places = copies_of(columns), {id(o): i for i, o in enumerate(observations)}
+        told: list[Observation] = []
         for group in alike(observations):
-            columns = self.rows[:, [observations.index(one) for one in group]]
-            low, high = columns.min(), columns.max()
-            words = f"{low:.4g} to {high:.4g}, standard deviation {columns.std(axis=0).mean():.3g}"
-            inside = max(float(np.ptp(part, axis=0).max()) for part in np.split(columns, starts[1:]))
-            if high - low < _STILL:
-                words = f"always {low:.4g}"
-            elif inside < _STILL:
-                words += ", constant within an episode, different between episodes"
-            words += ", whole numbers" * bool((columns == np.rint(columns)).all())
-            sentences.append(f"{span(group)}: {words}")
-        return sentences
+            which = [places[id(o)] for o in group]
+            words = self._range(columns[:, which], group[0])
+            if len(group) == 1 and which[0] in copies:
+                first, offset = copies[which[0]]
+                words = f"always {observations[first].name}"
+                words += f" {'+' if offset > 0 else '-'} {abs(offset):.4g}" * (offset != 0)
+            elif len(group) > 1:
+                still = [observations[i].name for i in which if np.ptp(columns[:, i]) <= STILL < np.ptp(columns)]
+                same = [observations[i].name for i in which if i in copies]
+                for kind, names in (("constant", still), ("copies of earlier ones", same)):
+                    more = ", ..." * (len(names) > _MOST_NAMED)
+                    words += f"; {len(names)} are {kind}: {', '.join(names[:_MOST_NAMED])}{more}" * bool(names)
+            told += [replace(o, seen=words) for o in group]
+        return told
+
+    def _range(self, columns: npt.NDArray[np.float64], space: Observation) -> str:
+        """Describe the values of alike columns, shape (steps, columns)."""
+        low, high = float(columns.min()), float(columns.max())
+        words = f"{low:.3g} to {high:.3g}, sd {columns.std(axis=0).mean():.2g}"
+        parts = np.split(columns, np.flatnonzero(np.diff(self.episodes)) + 1)
+        if high - low <= STILL:
+            words = f"always {low:.4g}"
+        elif all(np.ptp(part, axis=0).max() <= STILL for part in parts):
+            words += ", constant within an episode"
+        words += ", whole" * bool((columns == np.rint(columns)).all())
+        words += f", in only {len(columns)} steps" * (len(columns) < STEPS)
+        slack = STILL + 1e-6 * max(abs(low), abs(high))
+        return words + ", beyond its bounds" * (low < space.low - slack or high > space.high + slack)
+
+
+def copies_of(columns: npt.NDArray[np.float64]) -> dict[int, tuple[int, float]]:
+    """Return the columns that equal an earlier one, or exceed it by the same number in all rows: that one, the number.
+
+    Args:
+        columns: shape (steps, columns); constant ones are no copies.
+    """
+    spread, found = np.ptp(columns, axis=0), dict[int, tuple[int, float]]()
+    for i in range(1, columns.shape[1]):
+        slack = STILL + 1e-5 * spread[i]  # observations are in single precision
+        for k in np.flatnonzero(np.abs(spread[:i] - spread[i]) <= slack) if spread[i] > STILL else ():
+            offsets = columns[:, i] - columns[:, k]
+            if k not in found and np.ptp(offsets) <= slack:
+                found[i] = int(k), 0.0 if np.abs(offsets).max() <= slack else float(offsets.mean())
+                break
+    return found
 
 
 def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:

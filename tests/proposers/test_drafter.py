@@ -6,9 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import Line, Written
+from chat_server import ChatServer
+from support import Line, Written, lines_of
 
-from policygen.proposers.drafter import described_by, read_draft
+from policygen.proposers.drafter import Draft, described_by, read_draft
+from policygen.runs.budget import Ledger
+from policygen.runs.config import RunConfig
+from policygen.runs.request_log import RequestLog
 from policygen.tasks.discovery import task_from_gym
 from policygen.tasks.draft import draft_of
 from policygen.tasks.load import task_from_file
@@ -43,8 +47,12 @@ def pendulum() -> Task:
     return task_from_gym("Pendulum-v1")
 
 
+def described(provider: Written, task: Task, **limits: int) -> Draft:
+    return described_by(provider, task, RequestLog(Ledger(RunConfig(task="Pendulum-v1", **limits))))
+
+
 def test_a_reply_names_the_quantities_and_the_file_loads_to_the_same_task(pendulum: Task, tmp_path: Path) -> None:
-    draft = described_by(Written([GOOD]), pendulum)
+    draft = described(Written([GOOD]), pendulum)
     assert draft.problems == ()
     assert draft.task.observation_names == ("cos", "sin", "rate")
     assert (draft.task.observations[2].unit, draft.task.actuators[0].name) == ("rad/s", "torque")
@@ -58,7 +66,7 @@ def test_a_reply_names_the_quantities_and_the_file_loads_to_the_same_task(pendul
 
 def test_the_request_has_the_documentation_and_a_repair_every_problem(pendulum: Task) -> None:
     provider = Written([GOOD.replace("low = -8.0", "low = -0.01").replace('"sin"', '"cos"'), GOOD])
-    draft = described_by(provider, pendulum)
+    draft = described(provider, pendulum)
     assert draft.task.observation_names == ("cos", "sin", "rate")
     first, second = provider.prompts
     assert "> The inverted pendulum swingup problem" in first.messages[-1].content
@@ -91,7 +99,7 @@ def test_what_does_not_fit_the_environment_is_a_problem(pendulum: Task, old: str
 
 
 def test_after_three_unusable_replies_the_file_has_positions_and_the_problems_are_printed(pendulum: Task) -> None:
-    draft = described_by(Written(["no", "no", "no"]), pendulum)
+    draft = described(Written(["no", "no", "no"]), pendulum)
     assert draft.task == pendulum
     assert len(draft.replies) == 3
     assert draft.problems
@@ -100,10 +108,32 @@ def test_after_three_unusable_replies_the_file_has_positions_and_the_problems_ar
 def test_a_file_to_edit_has_what_was_seen_and_commented_examples(line: Line) -> None:
     assert line("new", "Pendulum-v1", "--kwarg", "g=9.81", "-o", "mine.toml").code == 0
     text = Path("mine.toml").read_text()
-    for part in ("# obs0: ", "standard deviation", "# [[requirements]]", "# step_seconds", "# [perturb]"):
+    for part in ("# obs0: ", ", sd 0.", "# [[requirements]]", "# step_seconds", "# [perturb]"):
         assert part in text
     assert "Name each of `observations` below" in text
     assert line("new", "Pendulum-v1", "-o", "named.toml").code == 0
     assert 'name = "angular_velocity"' in Path("named.toml").read_text()
     refused = line("new", "Pendulum-v1", "-o", "other.toml", "--llm", "builtin")
     assert "is no language model" in refused.err
+
+
+def test_a_budget_ends_the_requests_and_the_file_has_positions(pendulum: Task) -> None:
+    draft = described(Written(["no", GOOD]), pendulum, max_calls=1)
+    assert draft.task == pendulum
+    assert len(draft.replies) == 1
+    assert "all 1 calls (--max-calls) are used" in str(draft.problems[-1])
+
+
+def test_new_keeps_what_a_model_was_asked_and_replied(line: Line) -> None:
+    with ChatServer(["no", GOOD]) as server:
+        asking = ("new", "Pendulum-v1", "-o", "a.toml", "--llm", "compatible:m", "--base-url", server.openai_url)
+        said = line(*asking, "--max-calls", 2)
+    assert said.code == 0, said.err
+    assert 'name = "torque"' in Path("a.toml").read_text()
+    replies = [one["reply"]["text"] for one in lines_of(Path("a.transcript.jsonl")) if one.get("reply")]
+    assert replies == ["no", GOOD.strip()]
+    with ChatServer(["no", GOOD]) as server:
+        said = line(*asking[:3], "b.toml", *asking[4:-1], server.openai_url, "--max-calls", 1)
+    assert "all 1 calls (--max-calls) are used" in said.err
+    assert len(server.chats) == 1
+    assert Path("b.toml").exists()
