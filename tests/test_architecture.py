@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import policygen
+from policygen.extensions import ENTERING
 
 PACKAGE = Path(policygen.__file__).parent
 
@@ -222,6 +223,66 @@ def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
         assert "methods are none, auto, cma, coordinate, policy-iteration, as in --refine cma:500" in answer
     (folder,) = (tmp_path / "results").iterdir()
     assert not (folder / "learning_curve.png").exists()
+
+
+WITHOUT_ONE = """
+import contextlib, importlib, importlib.abc, io, json, pathlib, sys
+hidden = []
+
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("policygen.extensions.") and name.split(".")[2] in hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+pathlib.Path("p.txt").write_text("left = -angle\\nright = spin")
+said = {}
+for one, modules in json.loads(sys.stdin.read()).items():
+    hidden[:] = [one]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "policygen"]:
+        del sys.modules[name]
+    for name in modules:
+        importlib.import_module(f"policygen.{name}".rstrip("."))
+    sys.argv = ["policygen", "eval", "p.txt", "--task", "cartpole", "--episodes", "2"]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        sys.modules["policygen.cli"].main()
+    said[one] = out.getvalue()
+print(json.dumps(said))
+"""
+
+
+def test_an_extension_that_the_kernel_looks_for_can_be_missing_alone(tmp_path):
+    looked_for = [*ENTERING, "worlds", "trackers"]  # the imports of the others are checked above
+
+    def closed(hidden: str) -> set[str]:
+        needing = {hidden}
+        while more := {name for name, needed in NEEDS.items() if needed & needing} - needing:
+            needing |= more
+        return needing
+
+    optional = {"local", "training", "mcp_server"}  # packages that are not installed everywhere
+    modules = {
+        one: [
+            name
+            for name in MODULES
+            if extension_of(name) not in {*closed(one), *optional} and room_of(name) != "__main__"
+        ]
+        for one in looked_for
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_ONE],
+        input=json.dumps(modules),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert list(said) == looked_for
+    assert len(set(said.values())) == 1
+    assert "over 2 episodes" in said["plants"]
 
 
 # Such a comment between the statements of a module gives the reason of all its late imports.
