@@ -6,7 +6,9 @@ import dataclasses
 import itertools
 import re
 from dataclasses import replace
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from searched import attempts_of, searched, texts
@@ -369,3 +371,29 @@ def test_a_prompt_after_twenty_attempts_and_episodes_of_500_steps_has_at_most_9_
     prompt = render_prompt(replace(search.context(config), number=21), config)
     assert "500 steps" in texts(prompt)[1]
     assert prompt.characters <= 9_000
+
+
+class Dose(gym.Env[Any, Any]):
+    """Observes what stays the same in an episode of twenty steps."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Box(0, 100, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.wanted = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.wanted, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.wanted, -abs(float(action[0]) / 50 - 1 - float(self.wanted[0])), False, False, {}
+
+
+@pytest.mark.usefixtures("quickly_discovered")
+def test_the_first_prompt_shows_the_steps_of_short_episodes_and_no_heading_over_nothing() -> None:
+    gym.register("Dose-v0", Dose, max_episode_steps=20)
+    context, config = searched("Dose-v0", "linear", iterations=1)
+    request = texts(render_prompt(context, config))[1]
+    rows = re.search(r"All of it, steps 0 to 19:\nsteps action reward\n((?:[-\d]+ [-\d.]+ [-\d.]+\n)+)", request)
+    assert rows is not None, request
+    assert rows[1].splitlines()[-1].split()[0].endswith("19")
+    assert not re.search(r"highest:\n(?!- )", request)
