@@ -102,16 +102,19 @@ class Policy(ABC):
 
     @cached_property
     def _of_row(self) -> RowFunction:
-        """The function from an observation, and the memory if there is one, to the action (and the next memory)."""
-        parts, remembers = self.decision_parts, bool(self.remembers)
+        """The function from an observation, and the memory if there is one, to the action; it updates the memory."""
+        parts = self.decision_parts
 
-        def finish(texts: list[str]) -> str:
+        def finish(texts: list[str]) -> list[str]:
             action = texts[0]
             if parts > 1 or (self.task.has_numbers and not self.finds_whole_action):
                 action = f"array(({', '.join(texts[:parts])},), {'float32' if self.task.has_numbers else 'int64'})"
-            return f"({action}, [{', '.join(texts[parts:])}])" if remembers else action
+            if not self.remembers:
+                return [f"return {action}"]
+            kept = ", ".join(f"x1[{i}]" for i in range(len(self.remembers)))
+            return [f"action = {action}", f"{kept} = {', '.join(texts[parts:])}", "return action"]
 
-        widths = [self.task.width, len(self.remembers)] if remembers else [self.task.width]
+        widths = [self.task.width, len(self.remembers)] if self.remembers else [self.task.width]
         return row_function(self.program, widths, finish)
 
     @cached_property
@@ -306,10 +309,10 @@ class Policy(ABC):
         return actions
 
     @property
-    def step(self) -> Callable[[list[float], list[float]], tuple[Any, list[float]]]:
-        """The function of a policy with memory from an observation and the memory to the action and the next memory.
+    def step(self) -> Callable[[list[float], list[float]], Any]:
+        """The function of a policy with memory from an observation and the memory to the action.
 
-        Its arguments are lists of d and m floats; the memory of the first step is a row of `start`.
+        Its arguments are lists of d and m floats; the memory of the first step is a row of `start`, and is updated.
         """
         return self._of_row
 
@@ -412,11 +415,8 @@ class MemoryDecider:
 
     def decide(self, observations: Iterable[npt.NDArray[Any]], indices: npt.NDArray[np.integer[Any]], /) -> list[Any]:
         """Return the actions in the episodes `indices`; see `policygen.episodes.trajectory.Decider`."""
-        actions, step, memory = [], self._policy.step, self._memory
-        for observation, i in zip(observations, indices.tolist(), strict=True):
-            action, memory[i] = step(observation.tolist(), memory[i])
-            actions.append(action)
-        return actions
+        step, memory = self._policy.step, self._memory
+        return [step(row.tolist(), memory[i]) for row, i in zip(observations, indices.tolist(), strict=True)]
 
 
 class Controller:
@@ -453,10 +453,7 @@ class Controller:
             PolicyError: the observation does not have the structure of the task's observations.
         """
         row, layout = row_of(self.policy.task, observation), self.policy.task.action_layout
-        if self.memory:
-            action, self.memory = self._step(row.tolist(), self.memory)
-        else:
-            action = self.policy.act_one(row)
+        action = self._step(row.tolist(), self.memory) if self.memory else self.policy.act_one(row)
         if layout is not None:
             return shaped(layout, action)
         return np.int64(action) if self.policy.task.action_space == "discrete" else action

@@ -54,7 +54,7 @@ def test_a_result_is_the_median_of_ratios_in_turn_and_says_whether_the_promise_i
 
 def test_both_sides_are_called_in_turn_as_often_as_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     called = list[str]()
-    monkeypatch.setattr(measure, "_seconds", lambda function, calls: [function() for _ in range(calls)] and 0.02)
+    monkeypatch.setattr(measure, "_seconds", lambda function, calls, clock: [function() for _ in range(calls)] and 0.02)
     sample = alternating(lambda: called.append("ours"), lambda: called.append("theirs"), factor=3.0)
     called.clear()
     assert sample() == (0.02, pytest.approx(0.06))
@@ -87,7 +87,7 @@ SMALL = ("hand_written", "exported_python", "numpy_by_hand", "exported_c")
     "promise", [promise for promise in PROMISES if getattr(promise.sides, "func", promise.sides).__name__ in SMALL]
 )
 def test_both_sides_of_a_promise_decide_alike(promise: Promise, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_seconds", lambda function, calls: 0.05)
+    monkeypatch.setattr(measure, "_seconds", lambda function, calls, clock: 0.05)
     try:
         with promise.sides() as sample:
             ours, theirs = sample()

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+SECONDS = 0.05  # of a side in a sample
+
 Sample = Callable[[], tuple[float, float]]
 """Measures both sides once: what ours takes and what the other takes, usually in seconds."""
 
@@ -73,23 +75,27 @@ def measured(promise: Promise, *, quick: bool) -> Result:
 
 
 def alternating(
-    ours: Callable[[], Any], theirs: Callable[[], Any], factor: float = 1.0, seconds: float = 0.05
+    ours: Callable[[], Any],
+    theirs: Callable[[], Any],
+    factor: float = 1.0,
+    clock: Callable[[], float] = time.process_time,
 ) -> Sample:
-    """Return the sample of two functions that do the same; each is called for about so many seconds.
+    """Return the sample of two functions that do the same, each called for about `SECONDS`.
 
     Args:
         factor: how many times as much work ours does in a call.
+        clock: processor time, which other programs disturb least; wall time for work in several processes.
     """
     ours(), theirs()
-    calls = [max(1, round(seconds / _seconds(function, 1))) for function in (ours, theirs)]
-    return lambda: (_seconds(ours, calls[0]), _seconds(theirs, calls[1]) * factor)
+    calls = [max(1, round(SECONDS / max(_seconds(function, 1, clock), 1e-9))) for function in (ours, theirs)]
+    return lambda: (_seconds(ours, calls[0], clock), _seconds(theirs, calls[1], clock) * factor)
 
 
-def _seconds(function: Callable[[], Any], calls: int) -> float:
-    started = time.perf_counter()
+def _seconds(function: Callable[[], Any], calls: int, clock: Callable[[], float]) -> float:
+    started = clock()
     for _ in range(calls):
         function()
-    return (time.perf_counter() - started) / calls
+    return (clock() - started) / calls
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -234,10 +234,8 @@ long run(const double *rows, long n)
         rows = np.array(observations(policy, 10_000), np.float64)
         assert run(rows.ctypes.data, len(rows)) == policy.act(rows).sum()
 
-        def theirs() -> None:
-            pass
-
-        sample = per_row(alternating(lambda: run(rows.ctypes.data, len(rows)), theirs), len(rows))
+        decide = functools.partial(run, rows.ctypes.data, len(rows))
+        sample = per_row(alternating(decide, decide), len(rows))
         yield lambda: (sample()[0], 20e-9)
 
 
@@ -295,7 +293,8 @@ def tuning(task: str, text: str) -> Iterator[Sample]:
 
     with Players(policy.task) as players:
         players.isolated = True
-        yield alternating(functools.partial(players.play_many, candidates, seeds), theirs, CANDIDATES / few)
+        ours = functools.partial(players.play_many, candidates, seeds)
+        yield alternating(ours, theirs, CANDIDATES / few, time.perf_counter)
 
 
 def _with_memory(policy: LinearPolicy) -> Callable[[npt.NDArray[Any]], Any]:
