@@ -118,9 +118,10 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 def _inside(name: str) -> str:
     """Return the name by which a template includes another one; refuse a file outside the folders of templates."""
-    path = find_resource("templates", name, ".j2")
-    folders = [folder.resolve() for folder in resource_folders("templates")]
-    if path is not None and not any((path.parent.resolve() / path.name).is_relative_to(folder) for folder in folders):
+    path, folders = find_resource("templates", name, ".j2"), list(resource_folders("templates"))
+    if path is None or path.parent in folders:  # as nearly always; to resolve links takes long
+        return name
+    if not any((path.parent.resolve() / path.name).is_relative_to(folder.resolve()) for folder in folders):
         raise jinja2.TemplateRuntimeError(
             f"`{name}` lies outside templates/, and a template includes only what is there; put a copy there"
         )

@@ -54,7 +54,7 @@ from policygen.tasks.trust import is_standard_library, why_refused
 
 # Rewriting the replay buffer costs time; episodes missing after a crash are replayed from their seeds.
 LEAST_BETWEEN_SAVES = 1.0  # seconds between two saves of the replay buffer
-SAVING_SHARE = 0.05  # largest share of the time that saving the buffer may take
+SAVING_SHARE = 0.02  # largest share of the time that saving the buffer may take
 _RESTORE = "restore it from a copy, or begin a new run"
 _LARGEST_SETTINGS = 2**20  # bytes
 T = TypeVar("T")

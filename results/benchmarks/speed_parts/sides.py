@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.formats import exported
 from policygen.policies.linear import LinearPolicy
@@ -320,7 +319,7 @@ def own_share() -> Iterator[Sample]:
 
     def sample() -> tuple[float, float]:
         options = {"seed": next(seeds), "episodes": 100, "iterations": 20, "stop_at": 1e9}
-        with tempfile.TemporaryDirectory() as folder, _clocked_stepping() as stepping:
+        with tempfile.TemporaryDirectory() as folder, _clocked_episodes() as stepping:
             began = time.perf_counter()
             run = start_run(task, effective_config(task, "cartpole", options=options), Path(folder))
             for _ in run.attempts():
@@ -334,19 +333,22 @@ def own_share() -> Iterator[Sample]:
 
 
 @contextmanager
-def _clocked_stepping() -> Iterator[list[float]]:
-    """Yield the list of the seconds that each call of `Simulator.play` takes."""
-    original, seconds = Simulator.play, list[float]()
+def _clocked_episodes() -> Iterator[list[float]]:
+    """Yield the list of the seconds that each call of `Players.play` takes, in this process and in others."""
+    original, seconds, depth = Players.play, list[float](), 0
 
-    def clocked(self: Simulator, *arguments: Any) -> list[Trajectory]:
-        began = time.perf_counter()
+    def clocked(self: Players, *arguments: Any) -> list[Trajectory]:
+        nonlocal depth
+        depth, began = depth + 1, time.perf_counter()
         try:
             return original(self, *arguments)
         finally:
-            seconds.append(time.perf_counter() - began)
+            depth -= 1
+            if not depth:
+                seconds.append(time.perf_counter() - began)
 
-    Simulator.play = clocked  # type: ignore[method-assign, assignment]
+    Players.play = clocked  # type: ignore[method-assign, assignment]
     try:
         yield seconds
     finally:
-        Simulator.play = original  # type: ignore[method-assign]
+        Players.play = original  # type: ignore[method-assign]
