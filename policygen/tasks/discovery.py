@@ -42,7 +42,6 @@ from policygen.tasks.warmup import LONGEST, SECONDS, STILL, copies_of, found_lim
 _STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
 _STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_MEANING", "actions", "Actions")
 CUT = "episodes are cut at"  # the beginning of the assumption on episodes without a known length
-_MANY_VALUES = 50  # an integer with this many values may encode several numbers
 _CELLS_WANTED = 800  # of a grid with bins at quantiles
 _MOST_DIMENSIONS = 8  # of a grid
 _FEW_VALUES = 12  # of whole numbers
@@ -95,11 +94,6 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, step_timeout: float) -> Tas
         for new, old in zip(bounded, actuators, strict=True)
     )
     assumed += unbounded
-    if len(found) == 1 and found[0].integer and _MANY_VALUES <= found[0].high - found[0].low + 1 < math.inf:
-        assumed.append(
-            f"{found[0].name} may stand for several numbers; if its encoding is known, decode it, as in "
-            f"`let column = mod(floor({found[0].name}/20), 5)`, and a table over the parts needs few rows"
-        )
     width, limit = len(found) + sum(text.columns for text in texts), limit_of(env)
     if limit is None:
         limit, played = found_limit(env, width, step_timeout)

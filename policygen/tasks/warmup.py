@@ -18,6 +18,7 @@ from policygen.tasks.spaces import Observation, alike
 from policygen.tasks.trial import random_episode
 
 STEPS = 5_000  # of random actions
+FEW_STEPS = 500  # fewer are told, as ranges may be larger
 EPISODES = 5  # at least, so that set-points differ
 SECONDS = 20.0  # time limit of the warm-up, and of the search for the length of an episode
 LONGEST = 20_000  # steps in which the length of an episode is looked for
@@ -65,7 +66,7 @@ class WarmUp:
         elif all(np.ptp(part, axis=0).max() <= STILL for part in parts):
             words += ", constant within an episode"
         words += ", whole" * bool((columns == np.rint(columns)).all())
-        words += f", in only {len(columns)} steps" * (len(columns) < STEPS)
+        words += f", in only {len(columns)} steps" * (len(columns) < FEW_STEPS)
         slack = STILL + 1e-6 * max(abs(low), abs(high))
         return words + ", beyond its bounds" * (low < space.low - slack or high > space.high + slack)
 

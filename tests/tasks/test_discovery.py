@@ -146,6 +146,7 @@ def test_a_slow_environment_is_looked_at_for_a_limited_time(monkeypatch):
     with pytest.warns(UserWarning, match=r"^CartPole-v1 is slow: its bins come from only 2 steps .* a task file"):
         task = task_from_gym("CartPole-v1")
     assert task.grid is not None
+    assert task.observations[0].seen.endswith("in only 2 steps")
 
 
 def test_numbers_may_be_called_by_their_place():
