@@ -31,12 +31,12 @@ _ASIDE = (
 def documentation_of(env: gym.Env[Any, Any]) -> str:
     """Return the documentation of an environment in sections of at most `MOST_CHARACTERS` together.
 
-    Each section begins with its title in brackets: first the spaces and the arguments in force. Sections that fit as a
+    Each section begins with its title in brackets: first the spaces and arguments in force. Sections that fit as a
     whole go before parts of others. Sections with a heading about other things, such as installing, are left out.
     """
     with suppress(Exception):  # the environment's own code
-        own = f"observation: {_form(env.observation_space)}\naction: {_form(env.action_space)}"
-        found = [("spaces", own), ("arguments in force", _arguments(env)), *_documented(env)]
+        own = [f"observation: {_form(env.observation_space)}", f"action: {_form(env.action_space)}", *_arguments(env)]
+        found = [("in force", "\n".join(own)), *_documented(env)]
         return _fitting([(title, text) for title, text in found if text])
     return ""
 
@@ -116,7 +116,7 @@ def _outside_code(text: str) -> str:
     return "".join(text.split("```")[::2])
 
 
-def _arguments(env: gym.Env[Any, Any]) -> str:
+def _arguments(env: gym.Env[Any, Any]) -> list[str]:
     """Return the environment's class as called: `Room(outside=5.0, size=3)`, defaults included, but no None.
 
     What `dt` and `tau` count is not certain: they stand as attributes.
@@ -130,7 +130,7 @@ def _arguments(env: gym.Env[Any, Any]) -> str:
             value = getattr(env.unwrapped, name)
             if isinstance(value, int | float) and name not in values:
                 lines.append(f"attribute {name} = {value:.6g} (unit not stated)")
-    return "\n".join(lines)
+    return lines
 
 
 def _form(space: gym.Space[Any]) -> str:

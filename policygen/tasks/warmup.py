@@ -50,16 +50,16 @@ class WarmUp:
             elif len(group) > 1:
                 still = [observations[i].name for i in which if np.ptp(columns[:, i]) <= STILL < np.ptp(columns)]
                 same = [observations[i].name for i in which if i in copies]
-                for kind, names in (("constant", still), ("copies of earlier ones", same)):
+                for kind, names in (("constant", still), ("copies", same)):
                     more = ", ..." * (len(names) > _MOST_NAMED)
-                    words += f"; {len(names)} are {kind}: {', '.join(names[:_MOST_NAMED])}{more}" * bool(names)
+                    words += f"; {kind}: {', '.join(names[:_MOST_NAMED])}{more}" * bool(names)
             told += [replace(o, seen=words) for o in group]
         return told
 
     def _range(self, columns: npt.NDArray[np.float64], space: Observation) -> str:
         """Describe the values of alike columns, shape (steps, columns)."""
         low, high = float(columns.min()), float(columns.max())
-        words = f"{low:.3g} to {high:.3g}, sd {columns.std(axis=0).mean():.2g}"
+        words = f"{low:.4g} to {high:.4g}, sd {columns.std(axis=0).mean():.2g}"
         parts = np.split(columns, np.flatnonzero(np.diff(self.episodes)) + 1)
         if high - low <= STILL:
             words = f"always {low:.4g}"

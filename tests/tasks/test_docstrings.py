@@ -182,7 +182,7 @@ def test_sections_that_fit_go_before_parts_of_long_ones() -> None:
     finally:
         type(env).__doc__ = kept
     assert len(text) <= MOST_CHARACTERS
-    assert text.startswith("[spaces]\n")
+    assert text.startswith("[in force]\n")
     assert "\n[class Plain]\nA very long text.\nWord by word." in text
     assert "\n[Plain.__init__]\nMake a tank of some size in m^2.\n" in text
 
