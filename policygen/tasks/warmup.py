@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from policygen.quantities.text import format_number, to_digits
 from policygen.tasks.actions import random_actions
 from policygen.tasks.counted import steps_left
 from policygen.tasks.spaces import Observation, alike
@@ -59,7 +60,8 @@ class WarmUp:
     def _range(self, columns: npt.NDArray[np.float64], space: Observation) -> str:
         """Describe the values of alike columns, shape (steps, columns)."""
         low, high = float(columns.min()), float(columns.max())
-        words = f"{low:.4g} to {high:.4g}, sd {columns.std(axis=0).mean():.2g}"
+        deviation = format_number(to_digits(float(columns.std(axis=0).mean()), 2))
+        words = f"{low:.4g} to {high:.4g}, sd {deviation}"
         parts = np.split(columns, np.flatnonzero(np.diff(self.episodes)) + 1)
         if high - low <= STILL:
             words = f"always {low:.4g}"
