@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from policygen.episodes.score import first_episodes
 from policygen.episodes.score import number as number_words
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
@@ -119,6 +120,9 @@ def _result_line(run: Run, attempt: Attempt) -> str:
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"
     untuned = attempt.tuned.proposed_score
     before = f"{number_words(untuned.mean)} before tuning" if untuned is not None else ""
+    if untuned is not None and untuned.episodes != attempt.score.episodes:  # numbers side by side are of the same ones
+        same = first_episodes(attempt.score, untuned.episodes)
+        before = f"on {same.episodes} of these episodes {number_words(same.mean)}, {before}"
     score, details = str(attempt.score), [before]
     standing = attempt.standing
     if attempt.accepted and standing.validated_mean is not None:

@@ -114,8 +114,9 @@ class Requirements:
         return tuple(one.count(trajectories) for one in self._compiled)
 
     def shares(self, trajectories: Sequence[Trajectory]) -> Floats:
-        """Return the shares of violating steps, shape (requirements, episodes)."""
-        return np.array([[one.in_episode(episode).share for episode in trajectories] for one in self._compiled])
+        """Return shares of violating steps and mean excesses over the limit, shape (2, requirements, episodes)."""
+        found = [[one.in_episode(episode) for episode in trajectories] for one in self._compiled]
+        return np.array([[[getattr(one, name) for one in row] for row in found] for name in ("share", "excess")])
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
         """Return the two sides of each comparison in an episode; requirements without a comparison are left out."""
@@ -137,25 +138,31 @@ class Penalty:
         self._hard = Requirements(replace(task, requirements=hard)) if hard else None
         self._episodes, self._played = max(1, episodes), 0
         self._lowest, self._highest = np.inf, -np.inf
+        self._furthest = np.full((len(hard), 1), 1e-12)  # largest mean excess so far
 
     def __call__(self, values: Floats, trajectories: Sequence[Sequence[Trajectory]]) -> Floats:
         """Return the values of some policies minus the costs of the violations in their episodes.
 
-        A violated requirement counts as 1 plus the share of violating steps, so that a search can improve gradually.
+        A violated requirement counts as 1, plus the share of violating steps, plus the mean distance from the limit
+        relative to the largest so far, so that a search can improve gradually, also where violations are rare.
         """
         if self._hard is None:
             return values
         self._played += sum(map(len, trajectories))
         self._lowest, self._highest = min(self._lowest, values.min()), max(self._highest, values.max())
         weight = FULL_COST * min(1.0, self._played / self._episodes) ** 2 * (self._highest - self._lowest)
-        shares = map(self._hard.shares, trajectories)
-        return values - weight * np.array([np.where(one > 0, 1 + one, 0.0).sum(axis=0).mean() for one in shares])
+        found = list(map(self._hard.shares, trajectories))
+        excesses = np.concatenate([self._furthest, *(excess for _, excess in found)], axis=1)
+        self._furthest = excesses.max(axis=1, keepdims=True)
+        costs = [np.where(share > 0, 1 + share + excess / self._furthest, 0.0) for share, excess in found]
+        return values - weight * np.array([cost.sum(axis=0).mean() for cost in costs])
 
 
 class _InEpisode(NamedTuple):
     """The violations of a requirement in one episode."""
 
     share: float = 0.0  # of the steps that violate it
+    excess: float = 0.0  # mean over the steps of the distance by which they violate it; 0 without a comparison
     step: int | None = None  # the first violating one
     worst: float = np.nan  # as in `Violations`; NaN without a comparison
     distance: float = np.nan  # how far `worst` is from meeting the comparison, negative if it meets it with room
@@ -207,12 +214,13 @@ class _Compiled:
         if not len(rows):
             return _InEpisode()
         broken = rows[(holds[rows] == 0) | np.isnan(holds[rows])]
-        worst = distance = np.nan
+        worst, distance, excess = np.nan, np.nan, 0.0
         if sides:
             beyond = _DISTANCE[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
             place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
             worst, distance = float(sides[0][rows[place]]), float(beyond[place])
-        return _InEpisode(len(broken) / len(rows), int(broken[0]) if len(broken) else None, worst, distance)
+            excess = float(np.maximum(np.nan_to_num(beyond, posinf=0.0), 0.0).mean())
+        return _InEpisode(len(broken) / len(rows), excess, int(broken[0]) if len(broken) else None, worst, distance)
 
     def sides(self, trajectory: Trajectory) -> Sides | None:
         _, _, *sides = self._values(trajectory)

@@ -65,7 +65,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
             {
                 "number": attempt.number,
                 "mean": score.mean if score else None,
-                "proposed_mean": before.mean if before else None,
+                "proposed_mean": before.mean if before and score and before.episodes == score.episodes else None,
                 "std": score.std if score else None,
                 "lowest": min(attempt.returns, default=None),
                 "highest": max(attempt.returns, default=None),

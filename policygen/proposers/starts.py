@@ -20,6 +20,7 @@ import numpy as np
 
 from policygen.policies.linear import LinearPolicy, middle_and_half
 from policygen.policies.policy import Policy
+from policygen.policies.table import TablePolicy
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import constants, with_constants
 from policygen.runs.attempt import Attempt, text_digest
@@ -107,29 +108,36 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
                 yield replace(policy, equations=tuple(exchanged.items()))
 
 
-def constant_starts(policy: LinearPolicy) -> list[LinearPolicy]:
-    """Return a policy with weights of 0, and others like it with other constant actions.
+def constant_starts(policy: Policy) -> list[Policy]:
+    """Return a table or equations with weights of 0, and others like it with a constant action; others stay alone.
 
     A number takes the middle, both ends and both quarters of its range, and 0. A choice takes labels at these places,
     or, if there is no other actuator, each of the first `MOST_LABELS`.
     """
     actuators, slices = policy.task.actuators, output_slices(policy.task)
-    outputs = list(policy.equations)
-    starts = [policy]
+    starts: list[Policy] = [policy]
+    if not (isinstance(policy, TablePolicy) or (isinstance(policy, LinearPolicy) and has_zero_weights(policy))):
+        return starts
     single = len(actuators) == 1 and actuators[0].is_choice
     places = range(min(len(actuators[0].labels), MOST_LABELS)) if single else (-1.0, 1.0, -0.5, 0.5, None)
     for place in places:
-        biases: list[float] = []
+        biases, action = list[float](), list[float]()
         for actuator, part in zip(actuators, slices, strict=True):
             if actuator.is_choice:
                 count = part.stop - part.start
                 chosen = place if single else round(((place or 0.0) + 1) / 2 * (count - 1))
                 biases += [float(label == chosen) for label in range(count)]
+                action.append(float(chosen))
             else:
                 middle, half = middle_and_half(actuator)
                 biases.append(float(np.clip(-middle / half, -1, 1)) if place is None else place)
+                action.append(to_digits(middle + half * biases[-1], 4))
+        if isinstance(policy, TablePolicy):
+            actions = np.tile(action, (policy.grid.size, 1))
+            starts.append(TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets))
+            continue
         equations = []
-        for (name, node), bias in zip(outputs, biases, strict=True):
+        for (name, node), bias in zip(policy.equations, biases, strict=True):
             values = [*constants(node)[:-1], to_digits(bias, 4)]  # the bias is the last constant
             equations.append((name, with_constants(node, iter(values))))
         starts.append(replace(policy, equations=tuple(equations)))

@@ -11,12 +11,12 @@ from policygen.episodes.race import Levels, Race, on_common_episodes, race
 from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
-from policygen.policies.linear import LinearPolicy
+from policygen.llm.messages import NO_MODEL
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
-from policygen.proposers.starts import constant_starts, has_zero_weights, starts_new_search
+from policygen.proposers.starts import constant_starts, starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.budget import STOPPED
 from policygen.runs.ideas import IDEA
@@ -105,8 +105,8 @@ def _assessed(
     unplayed = proposal.standardised and runner.config.refine.most_episodes is not None
     attempt = replace(attempt, saved=saved(policy))
     try:
-        is_first = proposal.standardised and not any(one.number and one.score is not None for one in search.attempts)
-        if is_first and not unplayed and isinstance(policy, LinearPolicy) and has_zero_weights(policy):
+        is_first = proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts)
+        if is_first and not unplayed:
             policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
@@ -230,8 +230,10 @@ def _tuned(
     first_step = CAREFUL_STEP if careful else FIRST_STEP
     try:
         starts_anew = floor and starts_new_search(attempt, search.attempts)
-        state = None if starts_anew else _tuning_state(policy, attempt, search, first_step)
-        trials = replace(trials, attempts=[*search.attempts, attempt], first_step=first_step, floor=floor, state=state)
+        shown = performance.trajectories or [episode.trajectory for episode in search.buffer.of_attempt(0)]
+        state = None if starts_anew else _tuning_state(policy, attempt, search, first_step, shown)
+        attempts = [*search.attempts, attempt]
+        trials = replace(trials, attempts=attempts, first_step=first_step, floor=floor, state=state, played=shown)
         refined = refine(policy, method, trials, runner.config.seed + attempt.number)
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -252,7 +254,7 @@ def _tuned(
         result = _to(found.incumbent.mean, found.challenger.mean)
     words = _refinement_in_words(refined, result, SHAPING.of(attempt))
     if found is not None and found.verdict != "better":
-        words += ", which did not help and was dropped"
+        words += _reason_for_dropping(found)
         dropped = Tuned(words, tuning=refined.state)
         return _Better(policy, performance, dropped, refined.watched, refined.notes)
     words += ", which violates hard requirements less often" if found is not None and found.excess else ""
@@ -260,7 +262,9 @@ def _tuned(
     return _Better(refined.policy, tuned, kept, refined.watched, refined.notes)
 
 
-def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
+def _tuning_state(
+    policy: Policy, new: Attempt, search: Search, first_step: float, played: Sequence[Trajectory]
+) -> TuningState | None:
     """Return the state from which tuning this policy continues: that of its last tuning, else one from the best policy.
 
     The best policy's state holds for the constants that both share. None if there is no such state, or if this tuning
@@ -275,7 +279,7 @@ def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: floa
         return None
     if objective and objective != _objective(SHAPING.of(best)):
         return None
-    return carry_over(policy, best.policy, best.tuned.tuning, first_step)
+    return carry_over(policy, best.policy, best.tuned.tuning, first_step, played)
 
 
 def already_works(score: Score | None, search: Search) -> bool:
@@ -304,6 +308,14 @@ def _refinement_in_words(refined: Refined, result: str, shaping: Shaping | None)
     if shaping is not None and shaping.potential and refined.method != "q":
         remark = "; its potential was not used: only q uses one"
     return f"{refined.method} over {refined.constants} {what}, {cost}: {result}{remark}"
+
+
+def _reason_for_dropping(found: Race) -> str:
+    if found.excess <= 0:
+        return ", which did not help and was dropped"
+    worst = max(found.challenger.violations, key=lambda one: one.excess)
+    share, limit = f"{100 * worst.share:.3g}%", f"{100 * worst.allowed:.3g}%"
+    return f", dropped: it violates `{worst.name}` in {share} of {worst.episodes} episodes (limit {limit})"
 
 
 def _to(before: float, after: float) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
+from policygen.episodes.race import Course, Levels, race
 from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import (
@@ -22,7 +23,6 @@ from policygen.episodes.score import (
     sampled_score,
     score_of_returns,
     score_with_violations,
-    standard_error,
 )
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import EnvironmentFault
@@ -45,6 +45,7 @@ from policygen.tasks.task import Task
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
 START_EPISODES = 12  # least number that each constant action plays when a run begins, if they are affordable
+CLEAR = 0.16  # one-sided level at which a constant action is better than the first policy: about one standard error
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Scores = npt.NDArray[np.float64]
 Played = TypeVar("Played")
@@ -156,25 +157,23 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def best_start(self, policies: Sequence[Policy]) -> Policy:
-        """Return the best of some policies by a few common episodes: the first, unless another is clearly better.
+        """Return the winner of races on a few common episodes: the first policy, unless another is clearly better.
 
         They play a tenth of the episodes left at most; with fewer than two for each, the first is returned.
         """
-        if self.mdp is not None:
-            exact = [exact_score(policy, self.mdp) for policy in policies]
-            if all(exact):
-                return policies[int(np.argmax([score.mean for score in exact if score is not None]))]
         left, count = self.ledger.episodes_left, max(START_EPISODES, self.config.episodes // 4)
         if left is not None:
             count = min(count, left // 10 // len(policies))
-        if count < 2 or len(policies) == 1:
+        exact = self.mdp is not None and not self.task.requirements and exact_score(policies[0], self.mdp) is not None
+        if count < 2 and not exact:
             return policies[0]
-        seeds = episode_seeds(self.config.seed, "search", count)
-        returns = np.array([[one.episode_return for one in self.play(policy, seeds)] for policy in policies])
-        gains = returns - returns[0]
-        best = int(np.argmax(gains.mean(axis=1)))
-        clear = gains[best].mean() > standard_error(gains[best])
-        return policies[best] if clear else policies[0]
+        seeds = episode_seeds(self.config.seed, "search", max(2, count))
+        course = Course(self.task, seeds, self.play, self.players.engine, self.mdp)
+        best = policies[0]
+        for policy in policies[1:]:
+            found = race(course.entrant(policy), course.entrant(best), [len(seeds)], Levels(gain=CLEAR, loss=1))
+            best = policy if found.verdict == "better" else best
+        return best
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
         """Extend a score to at least `episodes` of the common seeds, if affordable; play only the missing ones."""
