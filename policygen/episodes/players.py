@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from policygen.episodes.envpool import pool_for
-from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.exact import finite_mdp
 from policygen.episodes.play import play_together
-from policygen.episodes.score import Score, engine_words, score_with_violations
+from policygen.episodes.race import Course
+from policygen.episodes.score import Score, engine_words
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.errors import EnvironmentFault
@@ -243,9 +244,5 @@ def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) 
         seeds: environment seeds. An exact score needs none, but requirements of the task are checked in their episodes.
     """
     task = task or policy.task
-    mdp = finite_mdp(task)
-    exact = exact_score(policy, mdp, task.max_steps) if mdp is not None else None
-    if exact is not None and not task.requirements:
-        return exact
     with Players(task) as players:
-        return score_with_violations(task, players.play(policy, seeds), players.engine, exact)
+        return Course(task, seeds, players.play, players.engine, finite_mdp(task)).score(policy, len(seeds))

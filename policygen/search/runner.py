@@ -392,9 +392,6 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     best = search.incumbent
     if best is None:
         return None
-    exact = exact_score(best, search.mdp) if search.mdp is not None else None
-    if exact is not None and not search.task.requirements:
-        return exact
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         seeds = episode_seeds(config.seed, "final", config.final_episodes)
-        return score_with_violations(search.task, players.play(best, seeds), players.engine, exact)
+        return Course(search.task, seeds, players.play, players.engine, search.mdp).score(best, len(seeds))
