@@ -125,7 +125,7 @@ def constant_starts(policy: Policy) -> list[Policy]:
         for actuator, part in zip(actuators, slices, strict=True):
             if actuator.is_choice:
                 count = part.stop - part.start
-                chosen = place if single else round(((place or 0.0) + 1) / 2 * (count - 1))
+                chosen = int(place or 0) if single else round(((place or 0.0) + 1) / 2 * (count - 1))
                 biases += [float(label == chosen) for label in range(count)]
                 action.append(float(chosen))
             else:

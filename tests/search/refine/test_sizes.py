@@ -25,7 +25,7 @@ class Dose(gym.Env[Any, Any]):
 
     def __init__(self, low: float, high: float, scale: float, offset: float) -> None:
         self.action_space = gym.spaces.Box(low, high, (1,), np.float64)
-        self.observation_space = gym.spaces.Box(*sorted((offset - scale, offset + scale)), (1,), np.float64)
+        self.observation_space = gym.spaces.Box(offset - scale, offset + scale, (1,), np.float64)
         self.low, self.high, self.scale, self.offset = low, high, scale, offset
 
     def observed(self) -> np.ndarray:
@@ -64,9 +64,8 @@ def test_a_reply_is_tuned_alike_in_any_units(tmp_path: Path, units: tuple[float,
     assert other[1] > -2  # -13.5 untuned
 
 
-@pytest.mark.parametrize("units", UNITS[1:])
-def test_builtin_searches_alike_in_any_units(tmp_path: Path, units: tuple[float, ...]) -> None:
-    plain, other = (scores(tmp_path, one, iterations=2) for one in (UNITS[0], units))
+def test_builtin_searches_alike_in_any_units(tmp_path: Path) -> None:
+    plain, other = (scores(tmp_path, units, refine="cma:240") for units in (UNITS[0], UNITS[2]))
     assert other == pytest.approx(plain, rel=0.05)
 
 
