@@ -129,10 +129,6 @@ class Reader:
             for name in self.remembered
         )
 
-    def next_memory(self, quantities: Any, action: Any) -> list[Any]:
-        """Return the memory after a step, given a row of quantities and an action, or n of each as columns."""
-        return [part(quantities, action) for part in self._memory_parts]
-
     def next_memory_steps(self, lowering: Lowering, decided: Sequence[int]) -> list[int]:
         """Return the steps of the next memory, given those of the decision: one per actuator, or one for all."""
         named = lowering.named
@@ -150,7 +146,7 @@ class Reader:
 
     @cached_property
     def next_memory_of_row(self) -> Callable[[Sequence[float], Any], list[float]]:
-        """A fast form of `next_memory` for one row of plain floats."""
+        """A function from a row of quantities, plain floats, and an action to the memory after the step."""
         parts = self._memory_parts
         if not {*self.remembered} <= {*self.names}:
             return lambda row, action: [float(part(row, action)) for part in parts]
@@ -223,11 +219,6 @@ class CellReader(Reader):
         """Return the cell indices at all steps of some episodes, concatenated; see `along` for the arguments."""
         quantities = self.along_all(episodes)
         return self.grid.cells([quantities[i] for i in self.positions])
-
-    @cached_property
-    def cell_of(self) -> Callable[[Sequence[float]], int]:
-        """A function from one row of quantities to its cell."""
-        return self.grid.cell_function(self.positions, len(self.names))
 
 
 def floats(row: Sequence[float] | Array) -> list[float]:

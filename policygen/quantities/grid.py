@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -154,25 +153,6 @@ class Grid:
                     above = _edges_above(column[block], dimension.rounded_edges, below, total)
                     cells -= np.multiply(above, stride, out=product, casting="unsafe")
             yield block, cells
-
-    def cell_function(self, positions: Sequence[int], width: int) -> Callable[[Sequence[float]], int]:
-        """Return a fast function from a row of `width` values to its cell; it raises ValueError for other lengths.
-
-        Args:
-            positions: the position in the row of each dimension's quantity.
-        """
-        edges_of = (dimension.rounded_edges for dimension in self.dimensions)
-        parts = tuple(zip(positions, edges_of, self.strides, strict=True))
-
-        def cell(row: Sequence[float]) -> int:
-            if len(row) != width:
-                raise ValueError
-            index = 0
-            for position, edges, stride in parts:
-                index += stride * bisect_right(edges, row[position])
-            return index
-
-        return cell
 
     def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
         """Return the bin in each dimension for the given cells: shape (..., dimensions)."""

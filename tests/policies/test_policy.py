@@ -96,7 +96,10 @@ def test_numbers_that_floats_cannot_hold_meet_edges_alike_by_row_and_in_a_batch(
         rows = np.tile(row, (n, 1))
         return int(policy.act(rows, policy.start(n))[0] if remembered else policy.act(rows)[0])
 
-    cell = policy.reader.cell_of(policy.reader.row([*row.tolist(), 0.0] if remembered else row))
+    quantities = dict(
+        zip(policy.reader.names, policy.reader.row([*row.tolist(), 0.0] if remembered else row), strict=True)
+    )
+    (cell,) = policy.grid.cells([np.array([quantities[name]]) for name in policy.grid.names])
     decisions = {act(1), act(3), act(100), int(policy.actions[cell])}
     if not remembered:
         decisions |= {policy.act_one(row), policy.act_one(row.tolist())}

@@ -43,6 +43,7 @@ PROMISES = (
         1.4,
         partial(sides.tuning, *DECIDING[0][1:]),
         faster=True,
+        repeats=5,
     ),
     Promise(
         "tuning Walker2d on all cores",
@@ -50,8 +51,15 @@ PROMISES = (
         1.2,
         partial(sides.tuning, *DECIDING[2][1:]),
         faster=True,
+        repeats=5,
     ),
-    Promise("CartPole run of 20 iterations: neither stepping nor proposing", "the whole run", 0.1, sides.own_share),
+    Promise(
+        "CartPole run of 20 iterations: neither stepping nor proposing",
+        "the whole run",
+        0.1,
+        sides.own_share,
+        repeats=5,
+    ),
 )
 
 
