@@ -24,16 +24,15 @@ from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider
 from policygen.llm.cache import Cache
-from policygen.outgoing import as_html
+from policygen.outgoing import as_html, redacted
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import effective_config, load_limits
-from policygen.runs.facts import Fact, lines_of, record_of, run_facts
+from policygen.runs.facts import Fact, RunRecord, lines_of, record_of, run_facts
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import origin_of, policy_text, read_policy
-from policygen.runs.records import Summary
 from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
 from policygen.search.run import Run, carry_out, start
@@ -54,24 +53,40 @@ _MOST_LINES = 20  # of a policy that is printed with its result
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """The result of a run: the best policy, None if no reply held one; its `final` score is exact or on fresh seeds."""
+    """The result of a run: the best policy, None if no reply held one, and the record of the run."""
 
     policy: Policy | None
-    final: Score | None
-    attempts: tuple[Attempt, ...]
-    summary: Summary
-    folder: Path
-    figures: tuple[Fact, ...] = ()  # the facts of the run as a whole, see `policygen.facts`
+    record: RunRecord
+
+    @property
+    def final(self) -> Score | None:
+        """The final score, exact or on fresh seeds; None without a policy."""
+        return self.record.final
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        """All attempts; number 0 is random actions."""
+        return self.record.attempts
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run's files."""
+        return self.record.folder
+
+    @property
+    def figures(self) -> list[Fact]:
+        """The facts of the run as a whole; `policygen.facts` has those of each attempt, too."""
+        return run_facts(self.record)
 
     def __repr__(self) -> str:
-        words = f"{self.summary.task}, final={self.final}, {self.summary.attempts} attempts"
+        words = f"{self.record.task.name}, final={self.final}, {len(self.attempts) - 1} attempts"
         return f"RunResult({words}, {str(self.folder)!r})"
 
     def __str__(self) -> str:
         """Describe the result on one screen."""
-        summary = self.summary
-        kind, llm = KIND_WORDS[summary.policy_kind], summary.llm
-        lines = [f"{summary.task} ({summary.gym_id}), policy: {kind}, proposals from {llm}"]
+        task, config = self.record.task, self.record.config
+        kind, llm = KIND_WORDS[config.policy], redacted(config.llm)
+        lines = [f"{task.name} ({task.gym_id}), policy: {kind}, proposals from {llm}"]
         lines += lines_of(self.figures, "attempts", "requests", "USD", "episodes")
         if self.policy is None:
             problems = (str(problem) for one in reversed(self.attempts) for problem in one.problems)
@@ -187,9 +202,8 @@ def _extension(name: str) -> Any:
 
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
     summary = carry_out(active_run, (*listeners, *default_listeners(active_run)), on_attempt)
-    best, attempts = active_run.search.best, tuple(active_run.search.attempts)
-    figures = tuple(run_facts(record_of(active_run, summary)))
-    return RunResult(best.policy if best else None, active_run.final, attempts, summary, active_run.folder, figures)
+    best = active_run.search.best
+    return RunResult(best.policy if best else None, record_of(active_run, summary))
 
 
 def resume(

@@ -14,7 +14,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from policygen.episodes.score import first_episodes
 from policygen.episodes.score import number as number_words
 from policygen.llm.retry import Wait
 from policygen.outgoing import shown
@@ -115,20 +114,17 @@ def _result_line(run: Run, attempt: Attempt) -> str:
     number = f"{attempt.number:>3}{later or f'/{run.config.iterations}'}"
     if attempt.number == 0:
         return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
-    if attempt.score is None:
+    if (shared := attempt.shared_score) is None:
         problems = attempt.problems[:1] if attempt.failed else ()
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"
     untuned = attempt.tuned.proposed_score
     before = f"{number_words(untuned.mean)} before tuning" if untuned is not None else ""
-    if untuned is not None and untuned.episodes != attempt.score.episodes:  # numbers side by side are of the same ones
-        same = first_episodes(attempt.score, untuned.episodes)
-        before = f"on {same.episodes} of these episodes {number_words(same.mean)}, {before}"
-    score, details = str(attempt.score), [before]
+    score, details = str(shared), [before]
     standing = attempt.standing
     if attempt.accepted and standing.validated_mean is not None:
         held_out = f"on {standing.validated_episodes} held-out episodes"
         score = f"{number_words(standing.validated_mean)} {held_out}"
-        details = [f"search score {number_words(attempt.score.mean)}", before]
+        details = [f"search score {number_words(shared.mean)} over {shared.episodes}", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     spent = f"  [so far {words}]" if (words := _spending(run)) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){spent}"

@@ -15,10 +15,10 @@ from policygen.episodes.score import Score
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.runs.attempt import Attempt, Counts, Requests, Standing, Tuned, saved
+from policygen.runs.attempt import Attempt, Counts, Requests, Standing, Tuned, costs_of, saved
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore, Summary
+from policygen.runs.records import Summary
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -36,7 +36,7 @@ def a_run(
     *,
     random: float | None = 0.02,
     task: Task = LAKE,
-    final: FinalScore | None = None,
+    final: Score | None = None,
     proposed: Mapping[int, float] | None = None,
     **settings: Any,
 ) -> Path:
@@ -73,10 +73,10 @@ def a_run(
 def ended(out: Path, scores: Sequence[float | None], **settings: Any) -> Path:
     """A finished run whose final score is its best one, exact; no score where every reply failed."""
     known = [score for score in scores if score is not None]
-    final = FinalScore(max(known), 0.0, (max(known), max(known)), exact=True) if known else None
+    final = Score(max(known), 0.0, (max(known), max(known)), True, "exact") if known else None
     folder = a_run(out, scores, **settings)
-    count = len(scores)
-    Logbook(folder).write_summary(Summary(attempts=count, llm_calls=2 * count, episodes=20 + 20 * count, final=final))
+    spent = costs_of(Logbook(folder).attempts())
+    Logbook(folder).write_summary(Summary(final, spent=spent))
     return folder
 
 

@@ -22,6 +22,7 @@ from forks import Fork
 import policygen
 from policygen.llm.messages import Prompt, Reply
 from policygen.quantities.grid import Dimension, Grid
+from policygen.runs.facts import HasFolder, read_record, run_facts
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
@@ -146,6 +147,12 @@ def reading(pipe: Path) -> queue.Queue[bytes]:
 def summary_of(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return found
+
+
+def figure(run: Path | HasFolder, name: str) -> Any:
+    """The value of a fact of a run as a whole; None if it has none of this name."""
+    folder = run if isinstance(run, Path) else run.folder
+    return next((one.value for one in run_facts(read_record(folder)) if one.name == name), None)
 
 
 def transcript_of(folder: Path) -> list[dict[str, Any]]:

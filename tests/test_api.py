@@ -78,7 +78,7 @@ def test_a_provider_of_ones_own_is_used_and_named(kind: type[Written]) -> None:
     result = policygen.run("cartpole", llm=provider, iterations=2, episodes=5, final_episodes=5, out="mine")
     assert len(provider.prompts) == 2
     assert result.policy is not None
-    assert result.summary.llm == "written:by-hand"
+    assert result.record.config.llm == "written:by-hand"
     assert result.folder.parent == Path("mine")
 
 
@@ -198,8 +198,10 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     env = Well()
     result = policygen.run(env, **QUICK)
     assert result.policy is not None
-    assert result.summary.gym_id == "given/Well"
-    [alone] = [sentence for sentence in result.summary.assumed if "plays its episodes one after the other" in sentence]
+    assert result.record.task.gym_id == "given/Well"
+    [alone] = [
+        sentence for sentence in result.record.task.assumed if "plays its episodes one after the other" in sentence
+    ]
     assert alone.endswith("random actions differ, and so does the run")
     assert not env.closed
     by_factory = policygen.score(result.policy, lambda: Well(), episodes=40)
@@ -242,7 +244,7 @@ def test_such_a_run_goes_on_with_the_environment_again() -> None:
     whole = policygen.run(Well(), **QUICK)
     assert [a.score for a in resumed.attempts] == [a.score for a in whole.attempts]
     more = policygen.resume(folder, env=Well(), iterations=3)
-    assert more.summary.iterations == 3
+    assert sum(one.is_asked for one in more.attempts[1:]) == 3
 
 
 @pytest.mark.parametrize(

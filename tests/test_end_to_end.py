@@ -16,11 +16,11 @@ from support import (
     NO_POLICY,
     Line,
     attempts_of,
+    figure,
     files_with,
     in_a_process,
     outcome,
     sentences,
-    summary_of,
     the_run,
     timeless,
     transcript_of,
@@ -28,7 +28,7 @@ from support import (
 
 import policygen
 from policygen.errors import PolicygenError, ProviderError, UsageError
-from policygen.runs.records import summary_to_record
+from policygen.runs.logbook import Logbook
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -73,22 +73,19 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
         result = run(server, service, iterations=20, **prices)
         chats = server.chats
     assert len(chats) == len(STORY)
-    summary = summary_of(result.folder)
-    counted = {"llm_calls": 11, "requests": 11, "repairs": 4, "failed_attempts": 1, "attempts": 6, "iterations": 6}
-    counted |= {"tokens_in": 23356, "tokens_out": 2140}
-    assert {name: summary[name] for name in counted} == counted
-    assert summary["is_language_model"] is True
-    assert summary["stopped"] == "the best known score, 0.74016, was reached"
-    assert summary["solved"] is True
-    assert summary.pop("format") == "policygen-summary/1"
-    assert summary == summary_to_record(result.summary)
+    counted = {"requests": 11, "repairs": 4, "attempts": 6, "tokens in": 23356, "tokens out": 2140}
+    assert {name: figure(result, name) for name in counted} == counted
+    assert sum(one.failed for one in result.attempts) == 1
+    assert figure(result, "stopped") == "the best known score, 0.74016, was reached"
+    assert figure(result, "solved") is True
+    assert Logbook(result.folder).summary() == result.record.summary
     replies = [line["reply"] for line in transcript_of(result.folder)]
     if service is COMPATIBLE:
-        assert summary["usd"] is None
+        assert figure(result, "USD") is None
         assert all(reply["usd"] is None for reply in replies)
     else:
-        assert summary["usd"] == pytest.approx(sum(reply["usd"] for reply in replies))
-        assert summary["usd"] > 0
+        assert figure(result, "USD") == pytest.approx(sum(reply["usd"] for reply in replies))
+        assert figure(result, "USD") > 0
     attempts = attempts_of(result.folder)
     assert [a["number"] for a in attempts] == list(range(7))
     assert [a["requests"]["calls"] for a in attempts] == [0, 1, 2, 3, 2, 2, 1]
@@ -121,17 +118,16 @@ def test_a_refused_key_ends_the_run_and_resume_goes_on(service: Service) -> None
             run(server, service, iterations=3)
         folder = the_run(Path("results"))
         assert service.key not in str(failure.value)
-        assert summary_of(folder)["finished"] is False
+        assert Logbook(folder).summary() is None
         assert transcript_of(folder)[1]["reply"] is None
         begun = resume(folder, trust=True)
         list(begun.attempts())
         begun.finish()
         assert len(server.chats) == 5
-    summary = summary_of(folder)
-    assert summary["llm_calls"] == 5
+    assert figure(folder, "requests") == 5
     assert [a["requests"]["calls"] for a in attempts_of(folder)] == [0, 1, 3, 1]  # the refused request is attempt 2's
-    assert summary["repairs"] == 1
-    assert summary["stopped"] == "all 3 iterations are done"
+    assert figure(folder, "repairs") == 1
+    assert figure(folder, "stopped") == "all 3 iterations are done"
     assert files_with(folder, service.key) == []
     assert files_with(folder, service.key[:12]) == []
 
@@ -150,7 +146,7 @@ def test_the_command_line_runs_a_model_to_the_end(tmp_path: Path) -> None:
         "final score: 0.7402 (exact) mean return, from the environment's transition table\nsolved: yes" in done.stdout
     )
     assert f"results: results/{folder.name}" in done.stdout
-    assert summary_of(folder)["llm_calls"] == 2
+    assert figure(folder, "requests") == 2
     assert {path.name for path in folder.iterdir()} == {
         *("config.toml", "task.json", "templates.json", "transcript.jsonl", "attempts.jsonl", "best.json"),
         *("episodes.npz", "learning_curve.csv", "learning_curve.png", "summary.json", ".lock"),
@@ -175,8 +171,8 @@ def test_a_refused_key_is_one_sentence_with_the_way_to_go_on(
         assert hint == f"Nothing is lost; continue with: policygen {' '.join(on)}"
         again = line(*on)
     assert again.code == 0, again.err
-    assert summary_of(folder)["llm_calls"] == 2
-    assert summary_of(folder)["attempts"] == 1
+    assert figure(folder, "requests") == 2
+    assert figure(folder, "attempts") == 1
 
 
 # --- budgets ---------------------------------------------------------------------------------------------------------
@@ -189,8 +185,8 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
     with ChatServer(script) as server:
         result = run(server, iterations=10, max_calls=limit)
         assert len(server.chats) == limit
-    assert result.summary.llm_calls == limit
-    assert result.summary.stopped == f"all {limit} calls (--max-calls) are used"
+    assert figure(result, "requests") == limit
+    assert result.record.summary.stopped == f"all {limit} calls (--max-calls) are used"
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
 
 
@@ -200,20 +196,20 @@ def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(
     with ChatServer([reply] * 50) as server:
         result = run(server, iterations=4, max_usd=limit, prices=(1.0, 5.0), max_output_tokens=1000)
         spent = len(server.chats) * (2100 * 1.0 + 1000 * 5.0) / 1e6
-    assert result.summary.usd == pytest.approx(spent)
+    assert figure(result, "USD") == pytest.approx(spent)
     assert spent <= limit
-    assert result.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
+    assert result.record.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
 
 
 @pytest.mark.parametrize("limit", [10, 79])
 def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int) -> None:
     settings = {"max_tokens": 1, "max_usd": 0}  # no model, so no tokens and no money
     result = policygen.run("cartpole", iterations=6, max_episodes=limit, final_episodes=2, **settings)
-    assert (result.summary.llm_calls, result.summary.tokens_in, result.summary.usd) == (0, 0, 0.0)
-    assert result.summary.episodes <= limit
-    assert "--max-episodes" in result.summary.stopped or f"of {limit} episodes" in result.summary.stopped
+    assert (figure(result, "requests"), figure(result, "USD")) == (0, 0.0)
+    assert figure(result, "episodes") <= limit
+    assert "--max-episodes" in result.record.summary.stopped or f"of {limit} episodes" in result.record.summary.stopped
     assert len(attempts_of(result.folder)) == len(result.attempts)
-    assert len(transcript_of(result.folder)) == result.summary.attempts
+    assert len(transcript_of(result.folder)) == figure(result, "attempts")
 
 
 # --- replies without a server ----------------------------------------------------------------------------------------
@@ -225,7 +221,11 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     with ChatServer(script) as server:
         first = run(server, iterations=6, max_calls=11, **settings)
     again = policygen.run(
-        "frozenlake", llm=f"replay:{first.folder}", iterations=first.summary.iterations, out="again", **settings
+        "frozenlake",
+        llm=f"replay:{first.folder}",
+        iterations=sum(one.is_asked for one in first.attempts[1:]),
+        out="again",
+        **settings,
     )
     free = {"usd": 0.0, "model": ""}  # who answered, and for how much
     replayed, recorded = (timeless(attempts_of(one.folder)) for one in (again, first))
@@ -233,8 +233,8 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
         attempt["requests"] |= free
     assert replayed == recorded
     assert outcome(again.folder)["best"] == outcome(first.folder)["best"]
-    assert again.summary.is_language_model is True
-    assert again.summary.usd == 0.0
+    assert again.record.asks_a_model is True
+    assert figure(again, "USD") == 0.0
 
 
 def test_a_replay_without_enough_replies_is_one_sentence(tmp_path: Path) -> None:
@@ -251,6 +251,5 @@ def test_a_person_pastes_replies_into_standard_input(tmp_path: Path) -> None:
     done = in_a_process("run", "frozenlake", "--llm", "manual", "--iterations", 5, cwd=tmp_path, stdin=pasted)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("===== paste the reply here") == 3
-    summary = summary_of(the_run(tmp_path / "results"))
-    assert (summary["llm_calls"], summary["repairs"], summary["attempts"]) == (3, 1, 2)
-    assert summary["usd"] is None
+    folder = the_run(tmp_path / "results")
+    assert [figure(folder, name) for name in ("requests", "repairs", "attempts", "USD")] == [3, 1, 2, None]

@@ -10,10 +10,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from chat_server import ChatServer, Scripted
+from drawn import LAKE, a_policy
 from support import (
     ALWAYS_LEFT,
     FALLING,
@@ -21,12 +25,17 @@ from support import (
     NO_POLICY,
     command,
     environment,
+    figure,
     in_a_process,
     sentences,
-    summary_of,
     the_run,
     transcript_of,
 )
+
+from policygen.episodes.score import score_of_returns
+from policygen.progress import attempt_line
+from policygen.runs.attempt import Attempt, Costs, Played, Standing, Tuned, saved
+from policygen.runs.facts import attempt_facts
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -85,7 +94,7 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert [line.split()[0] for line in attempts] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
     assert "random actions: " in attempts[0]
     # One number stands for the policy, and the others say what they are.
-    assert re.search(r"  1/4  new best: [\d.]+ on 5 held-out episodes \(search score [\d.]+\)  \(", attempts[1])
+    assert re.search(r"  1/4  new best: [\d.]+ on 5 held-out episodes \(search score [\d.]+ over 5\)  \(", attempts[1])
     assert "no policy: no policy was found" in attempts[2]
     assert "(worse by " in attempts[3]
     assert attempts[4].endswith("[so far 4 requests, 8,000 tokens in, 400 tokens out, unknown USD]")
@@ -157,7 +166,7 @@ def test_a_terminal_shows_a_live_panel_and_is_left_clean(terminal: Terminal, tmp
     assert "stopped: all 4 iterations are done" in after
     assert "time " not in after
     assert re.search(r"^best +attempt 3: ", screen, re.MULTILINE)
-    assert summary_of(the_run(tmp_path / "results"))["llm_calls"] == 4
+    assert figure(the_run(tmp_path / "results"), "requests") == 4
 
 
 def test_a_terminal_tells_of_tuning_and_retries_and_ctrl_c_gives_the_way_to_go_on(
@@ -210,4 +219,24 @@ def test_an_interrupt_is_one_sentence_exit_130_and_the_request_stays_counted(tmp
         done = in_a_process("resume", folder, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("continuing after attempt 1\n")
-    assert summary_of(folder)["llm_calls"] == 3
+    assert figure(folder, "requests") == 3
+
+
+def test_scores_beside_each_other_stand_on_the_same_episodes() -> None:
+    """A close comparison prolonged the tuned policy's score from 2 episodes to 4; its first score has 2."""
+    seeds, returns = (1, 2, 3, 4), np.array([-20.0, -18.0, -2.0, -4.0])
+    attempt = Attempt(
+        3,
+        saved(a_policy(LAKE)),
+        score_of_returns(returns, seeds, "vector"),
+        Played((5, 5), (True, True)),
+        verdict="undecided",
+        tuned=Tuned("cma", saved(a_policy(LAKE)), score_of_returns(np.array([-21.0, -23.0]), seeds[:2], "vector")),
+    )
+    silent = SimpleNamespace(llm_calls=0, ledger=SimpleNamespace(cached=0), config=SimpleNamespace(iterations=4))
+    assert "-19 [-31.71, -6.294] over 2 episodes (-22 before tuning)" in attempt_line(silent, attempt)
+    best = replace(attempt, accepted=True, standing=Standing(-11.0, 4, -12.0, 9))
+    assert "-12 on 9 held-out episodes (search score -19 over 2; -22 before tuning)" in attempt_line(silent, best)
+    row = {one.name: one for one in attempt_facts(attempt, Costs())}
+    assert (row["proposed"].value, row["score"].value) == (-22.0, -19.0)
+    assert row["score"].basis == "mean return over 2 episodes, 95% interval"

@@ -132,12 +132,11 @@ def evaluate(
     if as_json:
         named = {"task": policy.task.name, "gym_id": policy.task.gym_id, "perturb": list(map(str, task.perturb))}
         differences = [
-            {"agent": text, **score_record(found.incumbent), "returns": list(found.incumbent.returns)}
-            | {"verdict": found.verdict, **asdict(found.gain)}
+            {"agent": text, **score_record(found.incumbent), "verdict": found.verdict, **asdict(found.gain)}
             for text, found in races.items()
         ]
         more = {"against": differences} if differences else {}
-        say(json.dumps({**named, **score_record(score), "returns": list(score.returns), **more}))
+        say(json.dumps({**named, **score_record(score), **more}))
         return
     under = f" with {', '.join(one.in_words for one in task.perturb)}" if task.perturb else ""
     say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")

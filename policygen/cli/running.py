@@ -187,7 +187,7 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     for words in lines_of(run_facts(record_of(active_run, summary)), "replies from the cache", "environment steps"):
         say(words)
     say(f"results: {active_run.folder}")
-    if summary.best_attempt is None:
+    if active_run.search.best is None:
         raise SystemExit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,13 @@ import numpy.typing as npt
 from policygen.episodes.requirements import Requirements, Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.tasks.task import Task
+
+CONFIDENCE = 0.95  # of the one-sided bound that must reach a target
+NEGLIGIBLE = 1e-4  # an exact score this close to the known optimum, as a share of it, counts as reaching it
+ROUNDING = 1e-9  # rounding error of exact scores
+# Episodes without a failure that show, with a confidence of 95%, that a policy fails in fewer than 1 of 100
+# (the rule of three; Hanley and Lippman-Hand, JAMA 249, 1983). Equal returns have no spread to judge by.
+FAULTLESS = 300
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -126,6 +134,24 @@ def half_interval(values: Sequence[float] | npt.NDArray[np.float64], probability
 
     n = len(values)
     return float(stdtrit(n - 1, probability) * standard_error(values)) if n > 1 else 0.0
+
+
+def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:
+    """Whether a score shows that the target is reached: exactly, or by its one-sided 95% bound.
+
+    Sampled scores must come from held-out episodes: on the episodes that selected a policy, its score may exceed the
+    target by luck. Returns without spread may hide rare failures, so they need `FAULTLESS` episodes.
+
+    Args:
+        slack: tolerance of an exact score, as a share of the target's size.
+    """
+    if score is None or target is None or not math.isfinite(score.mean):
+        return False
+    if score.exact:
+        return score.mean >= target - max(ROUNDING, slack * abs(target))
+    if score.episodes < (2 if score.std > 0 else FAULTLESS):
+        return False
+    return score.mean - half_interval(score.returns, CONFIDENCE) >= target - ROUNDING
 
 
 def p_of_higher_mean(values: Sequence[float], others: Sequence[float]) -> float:

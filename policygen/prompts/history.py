@@ -48,7 +48,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
     for attempt in attempts[start:]:
         if attempt.number == 0:
             continue
-        policy, score, proposed = attempt.policy, attempt.score, attempt.proposed
+        policy, score, proposed = attempt.policy, attempt.shared_score, attempt.proposed
         changed = ""
         if isinstance(proposed, LinearPolicy):
             changed = _line_changes(proposed, parent.policy if parent is not None else None)
@@ -65,7 +65,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
             {
                 "number": attempt.number,
                 "mean": score.mean if score else None,
-                "proposed_mean": before.mean if before and score and before.episodes == score.episodes else None,
+                "proposed_mean": before.mean if before else None,
                 "std": score.std if score else None,
                 "lowest": min(attempt.returns, default=None),
                 "highest": max(attempt.returns, default=None),

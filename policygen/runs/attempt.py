@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from pydantic_core import core_schema, from_json, to_json
 
 from policygen.episodes.race import Race
-from policygen.episodes.score import Score
+from policygen.episodes.score import Score, first_episodes
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError
 from policygen.files import damaged
@@ -208,6 +208,7 @@ class Costs:
     tokens_out: int = 0
     usd: float | None = 0.0
     llm_seconds: float = 0.0
+    cached: int = 0  # replies from a cache, which cost nothing
 
     @property
     def tokens(self) -> int:
@@ -300,7 +301,7 @@ class Counts:
     """The totals of a run up to the end of an attempt; those of the last attempt are of the whole run.
 
     Attributes:
-        episodes, env_steps: episodes and steps played, see `Summary`.
+        episodes, env_steps: episodes and steps played: random actions, scores, tuning and validation.
         tuning_steps: the part of `env_steps` played by tuning.
         wall_seconds: the time of the run.
     """
@@ -369,6 +370,11 @@ class Attempt:
         """The returns of the episodes in `played`; `score` may have those of more."""
         sampled = self.score.returns if self.score is not None else ()
         return self.played.returns or sampled[: len(self.played)]
+
+    @property
+    def shared_score(self) -> Score | None:
+        """The score on the episodes in `played`, as `proposed_score` and the scores of other attempts; or exact."""
+        return first_episodes(self.score, len(self.played)) if self.score is not None else None
 
     @property
     def digests(self) -> tuple[bytes | None, bytes | None]:

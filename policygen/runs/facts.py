@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from policygen.episodes.score import Score, half_interval, kind_of_episodes, number
+from policygen.episodes.score import NEGLIGIBLE, Score, first_episodes, half_interval, kind_of_episodes, number, reaches
 from policygen.llm import read_spec
-from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs, Counts, Standing, best_of, costs_of, steps_played
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import shown_notes
-from policygen.runs.records import FinalScore, Summary
+from policygen.runs.records import Summary
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 # Sections; each attempt has one of its own, such as "attempt 3".
 RESULT, NOTES, SCORES, COSTS, TASK = "result", "notes", "scores", "costs", "task"
 BEST = ("final score", "best so far")  # names of the first fact of a run, finished or not
+SOLVED, OPTIMAL = "solved", "reaches the best known score"
 _RETURN = "mean return"
 _UNBOUNDED = 1e30
 _ROUNDING = 1e-9  # half an interval of equal values
@@ -99,18 +99,36 @@ class HasFolder(Protocol):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The recorded inputs of facts; `summary.finished` is False for a run that has not ended."""
+    """The recorded inputs of facts; without a summary the run has not ended."""
 
     folder: Path
     task: Task
     config: RunConfig
     attempts: Sequence[Attempt]
-    summary: Summary
+    summary: Summary | None
+
+    @property
+    def final(self) -> Score | None:
+        """The final score; None while the run is unfinished, or if it found no policy."""
+        return self.summary.final if self.summary is not None else None
 
     @property
     def best(self) -> Attempt | None:
         """The attempt with the best policy; None without a policy."""
         return best_of(self.attempts)
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether replies come from a language model."""
+        if self.summary is not None:
+            return self.summary.asks_a_model
+        entry = read_spec(self.config.llm).entry
+        return entry is None or entry.is_language_model
+
+    @property
+    def spent(self) -> Costs:
+        """The costs of the requests so far."""
+        return self.summary.spent if self.summary is not None else costs_of(self.attempts)
 
     @property
     def standing(self) -> Standing:
@@ -145,55 +163,12 @@ def read_record(folder: Path) -> RunRecord:
     """
     logbook = Logbook(folder)
     config, task, attempts = logbook.config(), logbook.task(), logbook.attempts()
-    summary = logbook.summary()
-    if summary is None:
-        costs, counts = costs_of(attempts), attempts[-1].counts if attempts else Counts()
-        spent = {name: getattr(costs, name) for name in ("tokens_in", "tokens_out", "usd", "llm_seconds")}
-        ledger = Ledger(config, costs.requests, episodes=counts.episodes, env_steps=counts.env_steps, **spent)
-        entry = read_spec(config.llm).entry
-        summary = summarise(task, config, attempts, ledger, asks_a_model=entry is None or entry.is_language_model)
-    return RunRecord(folder, task, config, attempts, summary)
+    return RunRecord(folder, task, config, attempts, logbook.summary())
 
 
 def record_of(run: RunView, summary: Summary) -> RunRecord:
     """Return the record of a run in this process."""
-    return RunRecord(run.folder, run.search.task, run.config, run.search.attempts, summary)
-
-
-def summarise(
-    task: Task, config: RunConfig, attempts: Sequence[Attempt], spent: Ledger, *, asks_a_model: bool
-) -> Summary:
-    """Return the summary of an unfinished run after these attempts; it has no final score."""
-    after_warm_up = [attempt for attempt in attempts if attempt.number > 0]
-    best, last = best_of(attempts), attempts[-1] if attempts else Attempt(0, None, None)
-    return Summary(
-        task=task.name,
-        gym_id=task.gym_id,
-        policy_kind=config.policy,
-        llm=redacted(config.llm),
-        is_language_model=asks_a_model,
-        seed=config.seed,
-        iterations=sum(attempt.is_asked for attempt in after_warm_up),
-        attempts=len(after_warm_up),
-        llm_calls=spent.calls if asks_a_model else 0,
-        requests=spent.calls,
-        cached=spent.cached,
-        repairs=sum(attempt.requests.repairs for attempt in after_warm_up),
-        failed_attempts=sum(attempt.failed for attempt in after_warm_up),
-        tokens_in=spent.tokens_in,
-        tokens_out=spent.tokens_out,
-        usd=spent.usd,
-        episodes=spent.episodes,
-        env_steps=spent.env_steps,
-        best_attempt=best.number if best is not None else None,
-        best_score=last.standing.reported_best,
-        search_score=last.standing.best_mean,
-        optimum=task.optimum.value if task.optimum is not None else None,
-        assumed=tuple(task.assumed),
-        wall_seconds=round(last.counts.wall_seconds, 3),
-        llm_seconds=round(spent.llm_seconds, 3),
-        finished=False,
-    )
+    return RunRecord(run.folder, run.search.task, run.config, tuple(run.search.attempts), summary)
 
 
 def task_facts(task: Task) -> list[Fact]:
@@ -215,7 +190,7 @@ def _range(low: float, high: float) -> str:
     return " to ".join(ends) if ends != ["unbounded"] * 2 else "unbounded"
 
 
-def score_fact(section: str, name: str, score: Score | FinalScore, which: str = "", more: str = "") -> Fact:
+def score_fact(section: str, name: str, score: Score, which: str = "", more: str = "") -> Fact:
     """Return the fact of a score; `which` and `more` describe its episodes."""
     if score.exact:
         return Fact(section, name, score.mean, basis=f"(exact) {_RETURN}, from the environment's transition table")
@@ -235,37 +210,37 @@ def lines_of(figures: Iterable[Fact], *costs: str) -> list[str]:
 
 
 def _result(run: RunRecord) -> Iterator[Fact]:
-    summary, task, best = run.summary, run.task, run.best
-    final = summary.final
-    if final is not None:
+    summary, task, best, final = run.summary, run.task, run.best, run.final
+    if summary is not None and final is not None:
         yield score_fact(RESULT, BEST[0], final, "fresh", " that the search never saw")
         if not final.exact:
             yield Fact(RESULT, "standard deviation", final.std, basis="of the return of an episode")
-        if summary.perturbed is not None:
-            name = f"with {', '.join(summary.perturbed_by)}"
-            yield score_fact(RESULT, name, summary.perturbed)
-            basis = f"{_RETURN} over the same seeds"
-            yield Fact(RESULT, "without, on these seeds", summary.unperturbed, basis=basis)
+        if (perturbed := summary.perturbed) is not None:
+            yield score_fact(RESULT, f"with {', '.join(summary.perturbed_by)}", perturbed)
+            basis, without = f"{_RETURN} over the same seeds", first_episodes(final, perturbed.episodes)
+            yield Fact(RESULT, "without, on these seeds", without.mean, basis=basis)
         for one in final.violations:
             yield Fact(RESULT, f"violations of {one.name}", one.violated, basis=one.basis)
-    elif summary.finished or best is None:
-        basis = "no reply contained a policy" if summary.finished else "no policy has been found yet"
-        yield Fact(RESULT, BEST[not summary.finished], None, basis=basis)
+    elif summary is not None or best is None:
+        basis = "no reply contained a policy" if summary is not None else "no policy has been found yet"
+        yield Fact(RESULT, BEST[summary is None], None, basis=basis)
     else:
         standing = run.standing
         held_out = standing.validated_mean is not None
         count = standing.validated_episodes if held_out else standing.best_episodes
         basis = f"over {count} {'held-out' if held_out else 'search'} episodes" if count else "exact"
         yield Fact(RESULT, BEST[1], standing.reported_best, basis=f"{_RETURN} {basis}; the run is not finished")
-    if summary.solved is not None:
-        yield Fact(RESULT, "solved", summary.solved, basis=f"(from {number(task.solved or 0.0)} {_RETURN})")
-    if summary.optimum_reached is not None and task.optimum is not None:
-        known = f"({number(task.optimum.value)} {_RETURN}, {task.optimum.source})"
-        yield Fact(RESULT, "reaches the best known score", summary.optimum_reached, basis=known)
+    if summary is not None and task.solved is not None:
+        solved = final is not None and final.mean >= task.solved
+        yield Fact(RESULT, SOLVED, solved, basis=f"(from {number(task.solved)} {_RETURN})")
+    if summary is not None and (optimum := task.optimum) is not None:
+        every = final is not None and final.returns and min(final.returns) >= optimum.value
+        basis = f"({number(optimum.value)} {_RETURN}, {optimum.source})"
+        yield Fact(RESULT, OPTIMAL, bool(every) or reaches(final, optimum.value, NEGLIGIBLE), basis=basis)
     if best is not None:
         yield Fact(RESULT, "best policy", f"attempt {best.number}")
         yield from note_facts(best, NOTES)
-    if summary.stopped:
+    if summary is not None and summary.stopped:
         yield Fact(RESULT, "stopped", summary.stopped)
 
 
@@ -289,24 +264,26 @@ def _scores(run: RunRecord) -> Iterator[Fact]:
 
 
 def _costs(run: RunRecord) -> Iterator[Fact]:
-    summary = run.summary
-    yield Fact(COSTS, "attempts", summary.attempts, basis=f"({summary.failed_attempts} of them failed)")
-    if summary.is_language_model:
-        yield from spending(summary)
-        yield Fact(COSTS, "repairs", summary.repairs, basis="of the requests")
-        yield Fact(COSTS, "waiting", summary.llm_seconds, basis=f"s for replies{_long(summary.llm_seconds)}")
+    asked = [attempt for attempt in run.attempts if attempt.number > 0]
+    counts, spent = run.attempts[-1].counts if run.attempts else Counts(), run.spent
+    seconds = counts.wall_seconds + (run.summary.seconds if run.summary is not None else 0.0)
+    yield Fact(COSTS, "attempts", len(asked), basis=f"({sum(one.failed for one in asked)} of them failed)")
+    if run.asks_a_model:
+        yield from spending(spent)
+        yield Fact(COSTS, "repairs", spent.repairs, basis="of the requests")
+        yield Fact(COSTS, "waiting", round(spent.llm_seconds, 3), basis=f"s for replies{_long(spent.llm_seconds)}")
     else:
         yield Fact(COSTS, "requests", 0, basis="to a language model")
         yield Fact(COSTS, "USD", 0.0, basis="for no request")
-    yield Fact(COSTS, "time", summary.wall_seconds, basis=f"s of wall-clock time{_long(summary.wall_seconds)}")
-    yield Fact(COSTS, "episodes", summary.episodes, basis="before the final score")
+    yield Fact(COSTS, "time", round(seconds, 3), basis=f"s of wall-clock time{_long(seconds)}")
+    yield Fact(COSTS, "episodes", counts.episodes, basis="before the final score")
     parts = str(steps_played(run.attempts)).partition(" ")[2]
-    yield Fact(COSTS, "environment steps", summary.env_steps, basis=f"before the final score {parts}")
+    yield Fact(COSTS, "environment steps", counts.env_steps, basis=f"before the final score {parts}")
 
 
-def spending(spent: Summary | Ledger) -> list[Fact]:
+def spending(spent: Costs | Ledger) -> list[Fact]:
     """Return the facts of the requests to a language model, and of their cost."""
-    requests = spent.requests if isinstance(spent, Summary) else spent.calls
+    requests = spent.requests if isinstance(spent, Costs) else spent.calls
     return [
         Fact(COSTS, "requests", requests, basis="to a language model, with retries and repairs"),
         *([Fact(COSTS, "replies from the cache", spent.cached, basis="which cost nothing")] if spent.cached else ()),
@@ -334,7 +311,8 @@ def _long(seconds: float) -> str:
 
 def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
     """Return the facts of an attempt; `costs` are those of the run up to it."""
-    score, before, standing, counts = attempt.score, attempt.tuned.proposed_score, attempt.standing, attempt.counts
+    score, standing, counts = attempt.shared_score, attempt.standing, attempt.counts
+    before = attempt.tuned.proposed_score
     count = len(attempt.played)
     own = f"{_RETURN} over {count} episodes" if count else f"{_RETURN}, exact"
     so_far = "so far"

@@ -46,7 +46,6 @@ from policygen.runs.records import (
     Summary,
     attempt_from_record,
     attempt_to_record,
-    summary_to_record,
 )
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
@@ -135,8 +134,8 @@ class Logbook:
             self._lock.release()
             self._lock = None
 
-    def _write_json(self, name: str, kind: str, record: dict[str, Any], indent: int = 1) -> None:
-        content = json.dumps({**mark(kind), **record}, indent=indent, ensure_ascii=False, allow_nan=kind != "summary")
+    def _write_json(self, name: str, kind: str, record: dict[str, Any]) -> None:
+        content = json.dumps({**mark(kind), **record}, indent=1, ensure_ascii=False)
         write_atomically(self.folder / name, content)
 
     def write_settings(self, config: RunConfig) -> None:
@@ -188,8 +187,8 @@ class Logbook:
             (self.folder / "summary.json").unlink()
 
     def write_summary(self, summary: Summary) -> None:
-        """Write `summary.json`; its `finished` marks the run as finished."""
-        self._write_json("summary.json", "summary", summary_to_record(summary), indent=2)
+        """Write `summary.json`, with which the run is finished."""
+        self._write_json("summary.json", "summary", SUMMARY.dump_python(summary))
 
     def write_curve(self, curve: str) -> None:
         """Write `learning_curve.csv`."""
@@ -231,8 +230,7 @@ class Logbook:
     def summary(self) -> Summary | None:
         """Return the summary of a finished run; None for an unfinished one."""
         remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
-        summary = self._optional("summary.json", "summary", SUMMARY.validate_python, remedy)
-        return summary if summary is not None and summary.finished else None
+        return self._optional("summary.json", "summary", SUMMARY.validate_python, remedy)
 
     def _optional(self, name: str, kind: str, make: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
         """Return the content of one of the JSON files; None if it is missing."""

@@ -124,7 +124,7 @@ def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
     if folder is None or not (folder / "summary.json").is_file():
         return lines
     record = read_record(folder)
-    if record.summary.final is None or record.best is None or record.best.policy != policy:
+    if record.final is None or record.best is None or record.best.policy != policy:
         return lines
     told = [one for one in run_facts(record) if one.name.startswith(_TOLD)]
     return [*lines, f"Run {folder.name}, attempt {record.best.number}:", *(f"{one.name}: {one}." for one in told)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from policygen.episodes.score import FAULTLESS
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.tasks.task import PolicyKind, Task
@@ -31,9 +32,6 @@ SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison
 SIGNIFICANCE = 0.1
 LAST_SIGNIFICANCE = 0.2
 PROLONGATIONS = (2, 4)
-# Episodes without a failure that show, with a confidence of 95%, that a policy fails in fewer than 1 of 100
-# (the rule of three; Hanley and Lippman-Hand, JAMA 249, 1983). Equal returns have no spread to judge by.
-FAULTLESS = 300
 
 
 def most_compared(episodes: int) -> int:

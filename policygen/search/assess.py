@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from policygen.episodes.race import Levels, Race, on_common_episodes, race
-from policygen.episodes.score import Score, first_episodes
+from policygen.episodes.score import Score, first_episodes, reaches
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.llm.messages import NO_MODEL
@@ -31,7 +31,7 @@ from policygen.runs.tuning import (
     SIGNIFICANCE,
     most_compared,
 )
-from policygen.search.judge import is_overestimated, reaches, stop_score
+from policygen.search.judge import is_overestimated, stop_score
 from policygen.search.refine.cma import carry_over
 from policygen.search.refine.methods import refine
 from policygen.search.refine.tunable import Refined, Trials

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
-from policygen.episodes.score import Score, first_episodes, half_interval, p_of_higher_mean
+from policygen.episodes.score import NEGLIGIBLE, Score, first_episodes, p_of_higher_mean, reaches
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
-from policygen.runs.tuning import FAULTLESS, LAST_SIGNIFICANCE
+from policygen.runs.tuning import LAST_SIGNIFICANCE
 from policygen.tasks.task import Task
 
-CONFIDENCE = 0.95  # of the one-sided bound that must reach the target before a run stops
-NEGLIGIBLE = 1e-4  # an exact score this close to the known optimum, as a share of it, counts as reaching it
-ROUNDING = 1e-9  # rounding error of exact scores
 RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
 
 
@@ -23,24 +19,6 @@ def stop_score(task: Task, config: RunConfig) -> float | None:
     if config.stop_at is not None:
         return config.stop_at
     return task.optimum.value if task.optimum is not None else None
-
-
-def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:
-    """Whether a score shows that the target is reached: exactly, or by its one-sided 95% bound.
-
-    Sampled scores must come from held-out episodes: on the episodes that selected a policy, its score may exceed the
-    target by luck. Returns without spread may hide rare failures, so they need `FAULTLESS` episodes.
-
-    Args:
-        slack: tolerance of an exact score, as a share of the target's size.
-    """
-    if score is None or target is None or not math.isfinite(score.mean):
-        return False
-    if score.exact:
-        return score.mean >= target - max(ROUNDING, slack * abs(target))
-    if score.episodes < (2 if score.std > 0 else FAULTLESS):
-        return False
-    return score.mean - half_interval(score.returns, CONFIDENCE) >= target - ROUNDING
 
 
 def is_overestimated(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policygen.episodes.score import Score, first_episodes
+from policygen.episodes.score import Score
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
 from policygen.llm import Provider, connect, reads_prompts
@@ -18,16 +18,15 @@ from policygen.llm.replay import Replay
 from policygen.prompts.render import texts_used
 from policygen.proposers.proposer import Proposer
 from policygen.runs import facts
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, costs_of
 from policygen.runs.budget import Ledger
 from policygen.runs.comments import Comments
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, notify
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary, final_score
+from policygen.runs.records import Summary
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Search
-from policygen.search.judge import NEGLIGIBLE, reaches
 from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared
 from policygen.search.runner import EpisodeRunner, play_final, play_perturbed, usual_perturbations
@@ -47,7 +46,6 @@ class Run:
     answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded exchanges that no recorded attempt has used
     commented: tuple[str, ...] = ()  # the user's comments in prompts that have a reply
     final: Score | None = None
-    perturbed: Score | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = lambda activity: None
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
@@ -71,12 +69,6 @@ class Run:
     def task(self) -> Task:
         """The run's task."""
         return self.search.task
-
-    @property
-    def summary_so_far(self) -> Summary:
-        """The summary of the unfinished run."""
-        asks = self.proposer.is_language_model
-        return facts.summarise(self.task, self.config, self.search.attempts, self.ledger, asks_a_model=asks)
 
     def attempts(self) -> Iterator[Attempt]:
         """Run the loop; every attempt is on the disk before it is yielded."""
@@ -114,19 +106,36 @@ class Run:
         """Score the best policy on fresh seeds, write the remaining files, and return the summary."""
         started = time.perf_counter()
         self.final = play_final(self.search, self.config)
-        self.perturbed = play_perturbed(self.search, self.config)
+        perturbed = play_perturbed(self.search, self.config)
+        by = usual_perturbations(self.task, self.config) if perturbed is not None else ()
         self.logbook.save_buffer(self.search.buffer)
         self.logbook.write_curve(facts.curve_csv(self.search.attempts))
-        summary = summarise(self, time.perf_counter() - started)
+        summary = Summary(
+            final=self.final,
+            perturbed=perturbed,
+            perturbed_by=tuple(one.in_words for one in by),
+            stopped=self.search.stopped,
+            seconds=time.perf_counter() - started,
+            asks_a_model=self.proposer.is_language_model,
+            spent=replace(
+                costs_of(self.search.attempts),
+                requests=self.ledger.calls,
+                llm_calls=self.llm_calls,
+                tokens_in=self.ledger.tokens_in,
+                tokens_out=self.ledger.tokens_out,
+                usd=self.ledger.usd,
+                llm_seconds=self.ledger.llm_seconds,
+                cached=self.ledger.cached,
+            ),
+        )
         self.logbook.write_summary(summary)
         self.logbook.release()
         return summary
 
     def break_off(self) -> None:
-        """Write the results and costs so far, marked as unfinished, and let other processes continue the run."""
+        """Save the episodes so far, and let other processes continue the run."""
         with suppress(PolicygenError):
             if self.logbook.summary() is None:
-                self.logbook.write_summary(replace(self.summary_so_far, stopped="interrupted"))
                 self.logbook.save_buffer(self.search.buffer)
         self.logbook.release()
 
@@ -174,34 +183,6 @@ def _check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
         raise UsageError(
             f"{folder} holds replies of another kind; replay them with --policy {KIND_WORDS[recorded.policy]}"
         )
-
-
-def summarise(run: Run, seconds: float) -> Summary:
-    """Return the summary of a finished run; `seconds` is the time of its final score."""
-    search, final, perturbed = run.search, run.final, run.perturbed
-    solved, optimum, so_far = search.task.solved, search.task.optimum, run.summary_so_far
-    by = usual_perturbations(search.task, run.config) if perturbed is not None else ()
-    without = first_episodes(final, perturbed.episodes).mean if final is not None and perturbed is not None else None
-    return replace(
-        so_far,
-        final=final_score(final) if final is not None else None,
-        perturbed=final_score(perturbed) if perturbed is not None else None,
-        perturbed_by=tuple(one.in_words for one in by),
-        unperturbed=without,
-        solved=(final is not None and final.mean >= solved) if solved is not None else None,
-        optimum_reached=_is_optimal(final, optimum.value) if optimum is not None else None,
-        stopped=search.stopped,
-        wall_seconds=round(so_far.wall_seconds + seconds, 3),
-        finished=True,
-    )
-
-
-def _is_optimal(final: Score | None, optimum: float) -> bool:
-    """Whether a final score reaches the optimum of the mean: exactly, by its one-sided bound, or in every episode."""
-    if final is None:
-        return False
-    every = bool(final.returns) and min(final.returns) >= optimum
-    return every or reaches(final, optimum, NEGLIGIBLE)
 
 
 def carry_out(

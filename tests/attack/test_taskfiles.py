@@ -11,12 +11,13 @@ import pytest
 import tomli_w
 from attack.test_damage import exchanged
 from attacks import Tallies, amount
-from support import CHECKOUT, Line, summary_of, the_run
+from support import CHECKOUT, Line, the_run
 
 import policygen
 from policygen.errors import UsageError
 from policygen.extensions.sweeps.suites import suite_from_file
 from policygen.runs.config import effective_config
+from policygen.runs.logbook import Logbook
 from policygen.tasks.load import task_from_file
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -93,7 +94,7 @@ def test_a_name_that_is_a_formula_is_shown_as_it_is(line: Line) -> None:
     Path("lake.toml").write_text(f"name = '{name}'\ngym_id = 'FrozenLake-v1'\n")
     assert line("run", "lake.toml", "--iterations", 1, "--set", "warmup_episodes=2", "--jobs", 1).code == 0
     folder = the_run(Path("results"))
-    assert summary_of(folder)["task"] == name
+    assert Logbook(folder).task().name == name
     assert (folder / "learning_curve.png").exists()
     assert line("show", folder, "-o", "policy.svg").code == 0
     assert line("plot", folder, "-o", "curves.svg").code == 0

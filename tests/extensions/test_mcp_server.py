@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from support import Line, command, environment, start_process
+from support import Line, command, environment, figure, start_process
 
 from policygen.policies.policy import Policy
 from policygen.runs.logbook import Logbook
@@ -83,9 +83,8 @@ def test_cartpole_in_one_session(tmp_path: Path) -> None:
 
     asyncio.run(cartpole())
     (run,) = (tmp_path / "results").iterdir()
-    summary = Logbook(run).summary()
-    assert (summary.llm, summary.is_language_model, summary.llm_calls, summary.repairs) == ("mcp", True, 2, 1)
-    assert (summary.finished, summary.solved) == (True, True)
+    assert [figure(run, name) for name in ("requests", "repairs", "solved")] == [2, 1, True]
+    assert Logbook(run).summary().asks_a_model
     assert Policy.load(run / "best.json").act_one([0, 0, 0.1, 0.1]) == 1
     assert [one.reply.text for one in Logbook(run).transcript.exchanges()][1] == LEAN
 
@@ -112,7 +111,7 @@ def test_a_run_whose_client_goes_is_resumed(workplace: Path, line: Line) -> None
     assert "run policygen mcp TASK or RUN" in resumed.err
     assert Logbook(run).summary() is None
     asyncio.run(come_back(run))
-    assert Logbook(run).summary().finished
+    assert Logbook(run).summary() is not None
     assert [attempt.number for attempt in Logbook(run).attempts()] == [0, 1, 2]
 
 

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
-from support import ALWAYS_LEFT, LEANING, NO_POLICY, Written, attempts_of, outcome, timeless, transcript_of
+from support import (
+    ALWAYS_LEFT,
+    LEANING,
+    NO_POLICY,
+    Written,
+    attempts_of,
+    figure,
+    outcome,
+    timeless,
+    transcript_of,
+)
 
 import policygen
 from policygen.errors import UsageError
@@ -73,7 +83,7 @@ def test_replayed_replies_are_not_cached() -> None:
     policygen.run("cartpole", llm=Written([LEANING]), iterations=1, out="runs", **QUICK)
     (folder,) = Path("runs").iterdir()
     again = policygen.run("cartpole", llm=f"replay:{folder}", iterations=1, out="again", cache="answers", **QUICK)
-    assert again.summary.cached == 0
+    assert figure(again, "replies from the cache") is None
     assert replies_in(Path("answers")) == 0
 
 
@@ -85,16 +95,15 @@ def run(server: ChatServer, out: str, **settings: object) -> policygen.RunResult
 def test_the_same_run_again_asks_nobody_and_a_new_seed_asks_everything() -> None:
     with ChatServer([LEANING, NO_POLICY, ALWAYS_LEFT, LEANING] * 2) as server:
         first = run(server, "one", prices="1/1")
-        assert len(server.chats) == first.summary.llm_calls == 4
+        assert len(server.chats) == figure(first, "requests") == 4
         again = run(server, "two", prices="1/1", max_calls=1, max_usd=0.01)
         assert len(server.chats) == 4
         other = run(server, "three", seed=1)
         assert len(server.chats) == 8
-    summary = again.summary
-    assert (summary.llm_calls, summary.requests, summary.cached) == (0, 0, 4)
-    assert (summary.usd, summary.tokens_in, summary.tokens_out, summary.llm_seconds) == (0, 0, 0, 0)
-    assert first.summary.usd > 0
-    assert first.summary.cached == other.summary.cached == 0
+    assert (figure(again, "requests"), figure(again, "replies from the cache")) == (0, 4)
+    assert [figure(again, name) for name in ("USD", "tokens in", "tokens out", "waiting")] == [0, 0, 0, 0]
+    assert figure(first, "USD") > 0
+    assert figure(first, "replies from the cache") is figure(other, "replies from the cache") is None
     assert again.final == first.final
     one, two = (
         [a | {"requests": a["requests"]["model"]} for a in timeless(attempts_of(r.folder))] for r in (first, again)
@@ -114,7 +123,7 @@ def test_attempts_differ_in_their_seed_and_a_run_again_asks_nobody() -> None:
         assert {chat.body["top_k"] for chat in server.chats} == {20}
         run(server, "three", **{**settings, "temperature": None})
         assert all("seed" not in chat.body for chat in server.chats[3:])
-    assert (again.summary.cached, again.final) == (3, first.final)
+    assert (figure(again, "replies from the cache"), again.final) == (3, first.final)
     assert "top_k = 20" in (first.folder / "config.toml").read_text()
 
 
@@ -135,11 +144,11 @@ def test_a_run_that_is_interrupted_goes_on_with_the_cache_as_if_it_had_not_been(
         (folder,) = Path("three").iterdir()
         left = resume(folder, changes={"base_url": server.openai_url})
         left.cache = Cache(Path("answers"))
-        summary = carry_out(left)
+        carry_out(left)
         assert len(server.chats) == 4
-    assert (summary.llm_calls, summary.cached) == (0, 4)
+    assert (figure(left, "requests"), figure(left, "replies from the cache")) == (0, 4)
     assert outcome(folder) == outcome(again.folder)
-    assert whole.summary.llm_calls == 4
+    assert figure(whole, "requests") == 4
 
 
 def test_what_a_budget_cut_short_is_asked_again_by_a_run_that_has_more() -> None:
@@ -253,7 +262,7 @@ def test_a_cache_that_is_lost_on_the_way_is_one_warning_and_the_run_is_whole(har
     sentences = [str(one.message) for one in said if "answers" in str(one.message)]
     assert len(sentences) == 1
     assert "the run continues without it" in sentences[0]
-    assert result.summary.llm_calls == 3
+    assert figure(result, "requests") == 3
 
 
 def test_no_key_is_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from drawn import a_run
-from support import BEST_LAKE, NO_POLICY, Line, Written, environment, fenced, page_of
+from support import BEST_LAKE, NO_POLICY, Line, Written, environment, fenced, figure, page_of
 
 import policygen
-from policygen.episodes.score import number
+from policygen.episodes.score import Score, number
 from policygen.episodes.trajectory import Trajectory
 from policygen.runs.facts import CURVE_COLUMNS, curve_csv, read_record, run_facts
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import NOTES, Note
-from policygen.runs.records import FinalScore
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -41,7 +40,7 @@ def test_a_table_has_every_figure_with_its_interval_and_its_basis() -> None:
     assert (final["name"], final["value"]) == ("final score", run.final.mean)
     assert (final["low"], final["high"]) == run.final.ci95
     assert final["basis"] == "mean return over 6 fresh episodes that the search never saw, 95% interval"
-    assert value(table, "episodes", "costs") == run.summary.episodes
+    assert value(table, "episodes", "costs") == figure(run, "episodes")
     assert value(table, "score", "attempt 0") == run.attempts[0].score.mean
     assert value(table, "without, on these seeds") == pytest.approx(sum(run.final.returns) / 6)
     assert policygen.facts(run.folder).equals(table)
@@ -72,7 +71,7 @@ def test_a_run_without_a_policy_says_so_and_an_exact_score_has_no_interval(tmp_p
     run = policygen.run("frozenlake", llm=Written([NO_POLICY]), iterations=1, repairs=0)
     first = run.figures[0]
     assert str(first) == "unknown no reply contained a policy"
-    exact = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
+    exact = Score(0.74, 0.4, (0.74, 0.74), True, "exact")
     (fact, *_) = run_facts(read_record(a_run(tmp_path, [0.74], final=exact)))
     assert (fact.low, str(fact)) == (None, "0.74 (exact) mean return, from the environment's transition table")
 
@@ -133,5 +132,5 @@ def test_a_note_of_another_file_is_shown_on_the_page_and_in_compare(
 
 def played_of(run: policygen.RunResult) -> list[Trajectory]:
     """The scored episodes of the best policy."""
-    best = run.attempts[run.summary.best_attempt]
+    best = run.attempts[run.record.best.number]
     return [one.trajectory for one in Logbook(run.folder).buffer().of_attempt(best.number, len(best.played))]

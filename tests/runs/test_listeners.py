@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_LEFT, LEANING, Written, summary_of
+from support import ALWAYS_LEFT, LEANING, Written
 
 import policygen
 from policygen.errors import PolicygenError
 from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Listener, RunView
-from policygen.runs.records import Summary, summary_to_record
+from policygen.runs.logbook import Logbook
+from policygen.runs.records import Summary
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -42,8 +43,8 @@ class Diary(Listener):
 def test_a_listener_hears_everything_in_order() -> None:
     diary = Diary()
     result = policygen.run("cartpole", llm=Written([ALWAYS_LEFT, LEANING]), iterations=2, listeners=[diary], **QUICK)
-    assert diary.heard == ["cartpole", 0, 1, 2, result.summary, "ended"]
-    assert summary_of(result.folder) == {"format": "policygen-summary/1", **summary_to_record(result.summary)}
+    assert diary.heard == ["cartpole", 0, 1, 2, result.record.summary, "ended"]
+    assert Logbook(result.folder).summary() == result.record.summary
 
 
 def test_a_listener_hears_the_end_of_a_run_that_fails() -> None:
@@ -77,4 +78,4 @@ def test_what_the_users_own_callback_raises_ends_the_run() -> None:
     with pytest.raises(KeyError):
         policygen.run("cartpole", iterations=1, on_attempt=stop, **QUICK)
     (folder,) = Path("results").iterdir()
-    assert summary_of(folder)["finished"] is False
+    assert Logbook(folder).summary() is None

@@ -20,11 +20,11 @@ from support import (
     attempts_of,
     outcome,
     sentences,
-    summary_of,
 )
 
 from policygen.errors import PolicygenError, UsageError
 from policygen.runs.config import read_assignment
+from policygen.runs.logbook import Logbook
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
 from policygen.tasks.load import load_task
@@ -57,7 +57,7 @@ def test_a_finished_run_goes_on_from_where_it_stands(name: str) -> None:
     task, settings, less, more = STORIES[name]
     llm = (lambda: None) if name == "tuned" else (lambda: Written(REPLIES))
     whole, part = made(task, "whole", llm(), **settings, **more), made(task, "part", llm(), **settings, **less)
-    used = summary_of(part)["requests"]
+    used = Logbook(part).summary().spent.requests
     again = None if name == "tuned" else Written(REPLIES[used:])
     carry_out(resume(part, again, more))
     assert outcome(part) == outcome(whole)
@@ -86,7 +86,7 @@ def test_an_attempt_that_a_budget_cut_short_goes_on_with_its_recorded_reply() ->
     assert len(asked.prompts) == 1
     assert asked.prompts[0].messages[2].content == NO_POLICY
     assert [one["problems"] for one in attempts_of(folder)] == [[]] * 3
-    assert summary_of(folder)["requests"] == 3
+    assert Logbook(folder).summary().spent.requests == 3
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: L
     assert done.code == 0, done.err
     assert done.out.startswith("continuing after attempt 1\n")
     assert "stopped: all 3 iterations are done" in done.out
-    assert summary_of(folder)["iterations"] == 3
+    assert sum(one.is_asked for one in Logbook(folder).attempts()[1:]) == 3
     assert outcome(finished(copy, "iterations=3")) == outcome(folder)
     refused = line("resume", folder, "--max-usd", 1)
     assert refused.code == 2

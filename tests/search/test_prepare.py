@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from support import Line, Written, discovered, the_run
+from support import Line, Written, discovered, figure, the_run
 
 import policygen
 from policygen.episodes.score import episode_seeds
@@ -143,10 +143,11 @@ def test_a_run_ends_at_the_optimum_it_computed_and_says_so() -> None:
     rows = "\n".join(f"| {state} | {action} |" for state, action in enumerate(_BEST))
     reply = f"```\n| {columns} | action |\n{rows}\n```"
     result = policygen.run("FrozenLake-v1", llm=Written([reply, reply]), iterations=3, episodes=4, final_episodes=4)
-    assert result.summary.stopped.startswith("the best known score, 0.740165")
-    assert (result.summary.attempts, result.summary.optimum_reached, result.summary.solved) == (1, True, True)
+    assert result.record.summary.stopped.startswith("the best known score, 0.740165")
+    names = ("attempts", "reaches the best known score", "solved")
+    assert [figure(result, name) for name in names] == [1, True, True]
 
 
 def test_where_knowledge_is_withheld_so_is_the_optimum() -> None:
     result = policygen.run("FrozenLake-v1", ablate="knowledge", iterations=1, episodes=4, final_episodes=4)
-    assert result.summary.optimum is None
+    assert result.record.task.optimum is None

@@ -26,11 +26,11 @@ from support import (
     Line,
     attempts_of,
     fenced,
+    figure,
     lines_of,
     outcome,
     sentences,
     start_process,
-    summary_of,
     the_run,
     timeless,
     transcript_of,
@@ -41,6 +41,7 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.errors import LogbookError, PolicygenError
 from policygen.llm.messages import Prompt, Reply
 from policygen.proposers.builtin import Builtin
+from policygen.runs.logbook import Logbook
 from policygen.search.resume import load_run, resume
 from policygen.search.run import carry_out
 from policygen.tasks.task import Task
@@ -246,7 +247,7 @@ def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(t
     assert again == [*asked[:3], *asked[2:6], *asked[5:]]
     mine = the_run(tmp_path / "cut")
     # What was sent and never answered is counted as well.
-    assert summary_of(mine)["requests"] == summary_of(whole)["requests"] + 2
+    assert Logbook(mine).summary().spent.requests == Logbook(whole).summary().spent.requests + 2
     assert [a["score"] for a in attempts_of(mine)] == [a["score"] for a in attempts_of(whole)]
     assert outcome(mine)["best"] == outcome(whole)["best"]
 
@@ -267,7 +268,7 @@ def test_plain_search_that_is_broken_off_while_it_proposes_counts_its_request_on
     folder = the_run(Path("cut"))
     finish(folder)
     assert outcome(folder) == outcome(whole)
-    assert summary_of(folder)["requests"] == 2
+    assert Logbook(folder).summary().spent.requests == 2
 
 
 # --- what may be missing or in the way -------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ def test_requests_that_failed_stay_counted_however_often_a_run_is_resumed() -> N
             with pytest.raises(PolicygenError):
                 finish(folder)
         finish(folder)
-    assert summary_of(folder)["llm_calls"] == 6
+    assert figure(folder, "requests") == 6
     assert [a["requests"]["calls"] for a in attempts_of(folder)] == [0, 1, 3, 2]
     assert sum(line["requests"] for line in transcript_of(folder)) == 6
 

@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 from planted import PENDULUM
 from searched import made, searched
-from support import Line, Written, attempts_of, fenced, page_of, summary_of
+from support import Line, Written, attempts_of, fenced, figure, page_of
 
 from policygen.errors import UsageError
 from policygen.extensions.plants import tuning as model
@@ -39,7 +39,7 @@ def test_the_steps_are_never_exceeded(
 ) -> None:
     monkeypatch.setattr(model, "INNER_EPISODES", 200)
     folder = made(task, "results", max_steps=steps, **TINY, **settings)
-    assert 0 < summary_of(folder)["env_steps"] <= steps
+    assert 0 < figure(folder, "environment steps") <= steps
     assert all(attempt["counts"]["env_steps"] <= steps for attempt in attempts_of(folder))
 
 
@@ -53,12 +53,12 @@ def test_the_steps_are_never_exceeded(
 )
 def test_the_reason_for_the_stop_names_the_limit_that_was_met(limits: dict[str, int], stopped: str) -> None:
     folder = made(PENDULUM, "results", **{**TINY, "iterations": 9, "episodes": 2, **limits})
-    summary = summary_of(folder)
-    assert stopped in summary["stopped"]
-    assert "None" not in summary["stopped"]
-    assert ("(--max-steps)" in summary["stopped"]) == (stopped.startswith("too few for 2 episodes"))
-    assert summary["env_steps"] <= limits["max_steps"]
-    assert summary["episodes"] <= limits.get("max_episodes", 900)
+    words = figure(folder, "stopped")
+    assert stopped in words
+    assert "None" not in words
+    assert ("(--max-steps)" in words) == (stopped.startswith("too few for 2 episodes"))
+    assert figure(folder, "environment steps") <= limits["max_steps"]
+    assert figure(folder, "episodes") <= limits.get("max_episodes", 900)
 
 
 def test_a_close_comparison_goes_on_while_single_episodes_are_affordable() -> None:
@@ -101,13 +101,13 @@ def test_auto_tunes_in_a_plant_where_few_numbers_are_observed(name: str, method:
 
 def test_a_finished_run_goes_on_with_more_steps() -> None:
     folder = made(PENDULUM, "results", **{**TINY, "iterations": 9, "episodes": 2, "max_steps": 250})
-    before = summary_of(folder)
+    before = [figure(folder, name) for name in ("environment steps", "attempts")]
     more = resume(folder, changes={"max_steps": 500})
     list(more.attempts())
     more.finish()
-    after = summary_of(folder)
-    assert before["env_steps"] < after["env_steps"] <= 500
-    assert after["attempts"] > before["attempts"]
+    after = [figure(folder, name) for name in ("environment steps", "attempts")]
+    assert before[0] < after[0] <= 500
+    assert after[1] > before[1]
 
 
 def test_steps_are_told_by_their_purpose(line: Line) -> None:

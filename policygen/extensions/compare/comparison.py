@@ -196,10 +196,13 @@ class Comparison:
         if self.excess(task, ranked[0]):
             each = (f"{one}: {self._requirements(task, one)}" for one in self.contenders if one in ranked)
             return f"No contender meets the hard requirements on {task} ({'; '.join(each)})."
+        allowed = [one for one in ranked if not self.excess(task, one)]
+        violating = [one for one in allowed if self._requirements(task, one) not in ("", "met")]
+        first = "".join(f"{one}: {self._requirements(task, one)}. " for one in violating)
         if not behind:
             scores = self.scores(task, ranked[0])
             score = f"{number(scores.mean())}{in_brackets(interval_over_seeds(scores))}"
-            return f"{ranked[0]} scores {score} on {task}; {len(scores)} seed{'s' * (len(scores) > 1)}."
+            return f"{first}{ranked[0]} scores {score} on {task}; {len(scores)} seed{'s' * (len(scores) > 1)}."
         parts: dict[str, list[str]] = {}
         for name, one in behind.items():
             if self.excess(task, name):
@@ -209,7 +212,7 @@ class Comparison:
                 how = "better than" if one.is_sure else "not surely better than" if one.gain else "level with"
                 parts.setdefault(how, []).append(str(one) if one.gain else name)
         each = (f"{how} {' and '.join(own)}" for how, own in parts.items())
-        return f"On {task} {ranked[0]} is {', and '.join(each)}."
+        return f"{first}On {task} {ranked[0]} is {', and '.join(each)}."
 
     def _on_all(self) -> str:
         counted: dict[str, list[str]] = {}
@@ -217,6 +220,7 @@ class Comparison:
             (leader, *others), behind = self.ranked(task), self.behind(task)
             sure = others and all(self.excess(task, name) or behind[name].is_sure for name in others)
             words = f"{leader} is {'surely' if sure else 'not surely'} the best" if others else f"{leader} is alone"
+            words += ", but violates requirements" * any(one.violated for one in self.violations(task, leader))
             words = "none meets the hard requirements" if self.excess(task, leader) else words
             counted.setdefault(words, []).append(task)
         parts = [f"{words} on {len(tasks)} ({', '.join(tasks)})" for words, tasks in counted.items()]

@@ -15,7 +15,7 @@ from policygen.llm import read_spec, reads_prompts
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
-from policygen.runs.facts import Fact, RunRecord, read_record, run_facts, task_facts
+from policygen.runs.facts import OPTIMAL, SOLVED, Fact, RunRecord, read_record, run_facts, task_facts
 from policygen.runs.logbook import Logbook
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
@@ -61,12 +61,12 @@ class RunContent:
     @property
     def badge(self) -> str:
         """The words beside the score: `unfinished`, `the best known score`, `solved`, `not solved`, or none."""
-        summary = self.run.summary
-        if not summary.finished:
+        found = {one.name: one.value for one in self.facts}
+        if self.run.summary is None:
             return "unfinished"
-        if summary.optimum_reached:
+        if found.get(OPTIMAL):
             return "the best known score"
-        return {True: "solved", False: "not solved", None: ""}[summary.solved]
+        return "" if SOLVED not in found else SOLVED if found[SOLVED] else f"not {SOLVED}"
 
     @property
     def commands(self) -> dict[str, str]:

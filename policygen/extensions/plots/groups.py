@@ -25,7 +25,6 @@ from policygen.runs.comments import FILE, used_comments
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import RunRecord, curve_table, read_record
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore
 from policygen.tasks.records import task_to_record
 
 # Settings in which runs of a group may differ: limits of spending, prices, and others that do not affect the search.
@@ -63,12 +62,7 @@ class Member(RunRecord):
     @property
     def finished(self) -> bool:
         """Whether the run has ended."""
-        return self.summary.finished
-
-    @property
-    def final(self) -> FinalScore | None:
-        """The final score; None while the run is unfinished, or if it found no policy."""
-        return self.summary.final
+        return self.summary is not None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from policygen.llm import check_address, connect
 from policygen.llm.cache import Cache
 from policygen.llm.prices import dollars
 from policygen.runs.config import CHANGEABLE
-from policygen.runs.facts import BEST, RESULT, duration, score_fact
+from policygen.runs.facts import BEST, duration, read_record, run_facts
 from policygen.runs.lock import RunLock
 from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id
@@ -100,23 +100,24 @@ def _watch(waiting: Sequence[Order], planned: int, over: threading.Event, say: C
 
 
 def _outcome(order: Order) -> str:
-    if (summary := order.summary()) is None:
+    if order.summary() is None:
         return f"failed: {order.fault()}"
-    final = summary.final
-    score = score_fact(RESULT, BEST[0], final).short if final is not None else "no policy was found"
-    return f"{score}  ({duration(summary.wall_seconds)})"
+    record = read_record(order.run_folder)
+    known = {one.name: one for one in run_facts(record)}
+    score = known[BEST[0]].short if record.final is not None else "no policy was found"
+    return f"{score}  ({duration(known['time'].amount or 0.0)})"
 
 
 def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str]]:
     """Return whether all runs are finished, and lines with results, costs, and what to do next."""
-    found = [summary for order in orders if (summary := order.summary()) is not None]
+    found = [read_record(order.run_folder) for order in orders if order.summary() is not None]
     failed = {order.cell.key: fault for order in orders if order.summary() is None and (fault := order.fault())}
     first = f"{len(found)} of {len(orders)} runs are finished" + (f", {len(failed)} failed" if failed else "")
-    if asked := [summary for summary in found if summary.is_language_model]:
-        usd = [summary.usd for summary in asked]
-        tokens = sum(summary.tokens_in + summary.tokens_out for summary in asked)
-        total = dollars(None if None in usd else sum(filter(None, usd)))
-        first += f"; {sum(summary.llm_calls for summary in asked):,} calls, {tokens:,} tokens, {total}"
+    if asked := [record for record in found if record.asks_a_model]:
+        spent = [record.spent for record in asked]
+        usd = [one.usd for one in spent]
+        calls, tokens = sum(one.requests for one in spent), sum(one.tokens for one in spent)
+        first += f"; {calls:,} calls, {tokens:,} tokens, {dollars(None if None in usd else sum(filter(None, usd)))}"
     complete = len(found) == len(orders)
     compare = f"compare them with: policygen compare {shlex.quote(str(folder))}"
     failures = [f"failed: {key}: {fault}" for key, fault in failed.items()]

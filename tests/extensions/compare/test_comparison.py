@@ -13,7 +13,7 @@ import pytest
 from chat_server import ChatServer
 from PIL import Image
 from scipy import stats
-from support import ALWAYS_DOWN, Line, sentences
+from support import ALWAYS_DOWN, Line, figure, sentences
 from sweeping import swept
 
 import policygen
@@ -92,6 +92,7 @@ def test_requirements_come_before_scores_and_nobody_who_violates_them_is_praised
     calm, wild = results("t", "calm", [1.0] * 6, rail=1), results("t", "wild", [90.0] * 6, rail=4)
     comparison = comparison_of(wild, calm)
     assert comparison.sentence == (
+        "calm: rail violated in 10% of episodes. "
         "On t calm is better than wild, which violates requirements (rail violated in 40% of episodes, 10% allowed)."
     )
     assert comparison.table["requirements"].tolist() == [
@@ -103,7 +104,8 @@ def test_requirements_come_before_scores_and_nobody_who_violates_them_is_praised
     assert "better" not in worse.sentence
     several = comparison_of(wild, calm, results("u", "wild", [9.0], rail=9), results("u", "calm", [1.0], rail=8))
     assert (
-        several.sentence == "Of 2 tasks, calm is surely the best on 1 (t); none meets the hard requirements on 1 (u)."
+        several.sentence == "Of 2 tasks, calm is surely the best, but violates requirements on 1 (t); "
+        "none meets the hard requirements on 1 (u)."
     )
 
 
@@ -262,7 +264,7 @@ def test_a_price_that_is_unknown_is_not_zero(line: Line) -> None:
         folder = policygen.run("frozenlake", seed=5, **SMALL, **asked).folder
     comparison = policygen.compare(folder)
     (row,) = comparison.table.to_dict("records")
-    assert (row["calls"], row["episodes"]) == (2, json.loads((folder / "summary.json").read_text())["episodes"])
+    assert (row["calls"], row["episodes"]) == (2, figure(folder, "episodes"))
     assert pd.isna(row["usd"])
 
 

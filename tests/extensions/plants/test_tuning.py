@@ -14,7 +14,7 @@ import pytest
 from chat_server import ChatServer
 from planted import EXACT, PENDULUM, SWINGS, episode, plant, played, policy
 from searched import made
-from support import attempts_of, fenced, outcome, summary_of
+from support import attempts_of, fenced, figure, outcome
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.page.render import own_episodes
@@ -112,7 +112,7 @@ def test_a_wrong_plant_of_a_reply_or_of_the_task_file_is_harmless(lines: str, of
     with ChatServer([fenced(SWINGS, *lines.split("\n"))]) as server:
         task = replace(PENDULUM, **of_task)
         folder = made(task, "wrong", llm="compatible:m", base_url=server.openai_url, **BUDGET)
-    assert summary_of(folder)["env_steps"] <= BUDGET["max_steps"]
+    assert figure(folder, "environment steps") <= BUDGET["max_steps"]
     attempt = attempts_of(folder)[1]
     assert ("plant" in attempt["notes"]) is bool(lines)
     assert "given up" not in attempt["tuned"]["refinement"]

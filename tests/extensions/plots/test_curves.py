@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 
+from policygen.episodes.score import Score
 from policygen.errors import PolicygenError
 from policygen.extensions.plots.curves import X_AXES, plot_runs, runs_figure
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import Logbook
-from policygen.runs.records import FinalScore
 from policygen.tasks.task import Optimum
 
 
@@ -77,7 +77,7 @@ def test_lines_to_compare_with_are_those_that_task_and_warm_up_give(tmp_path: Pa
 
 
 def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Path) -> None:
-    final = FinalScore(0.4, 0.5, (0.3, 0.5), 100)
+    final = Score(0.4, 0.5, (0.3, 0.5), False, "vector", (0.4,) * 100)
     axes = drawn(a_run(tmp_path, [0.2] * 11, final=final))
     (bars,) = axes.containers
     marker, _, (arms,) = bars.lines
@@ -87,7 +87,7 @@ def test_the_final_score_stands_at_the_right_edge_with_its_interval(tmp_path: Pa
     assert "final score: 0.4 [0.3, 0.5]\nmean return over 100 fresh episodes, 95% interval" in legend_of(axes)
     assert "unfinished" not in axes.get_title()
     assert max(axes.get_xticks()) == 10  # the final score is no third attempt
-    exact = FinalScore(0.74, 0.4, (0.74, 0.74), exact=True)
+    exact = Score(0.74, 0.4, (0.74, 0.74), True, "exact")
     words = "final score: 0.74\n(exact) mean return, from the environment's transition table"
     assert words in legend_of(drawn(a_run(tmp_path, [0.74], final=exact)))
 
@@ -196,7 +196,7 @@ LONG = {"template": "a-template-with-a-long-name", "refine": "cma:4000", "shape"
 def test_labels_are_in_the_picture_and_keep_off_each_other(
     tmp_path: Path, tasks: list[str], settings: list[dict[str, Any]]
 ) -> None:
-    final = FinalScore(0.5, 0.1, (0.4, 0.6), 100)
+    final = Score(0.5, 0.1, (0.4, 0.6), False, "vector", (0.5,) * 100)
     folders = [
         a_run(tmp_path, [0.1, 0.2], seed=seed, task=replace(LAKE, name=name), llm="openai:gpt-5-mini", **(more | some))
         for name in tasks

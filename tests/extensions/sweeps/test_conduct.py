@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
-from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, attempts_of, sentences, summary_of
+from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, attempts_of, figure, sentences, summary_of
 from sweeping import SWEPT, assert_as_alone, stated, swept
 
 import policygen
@@ -95,8 +95,8 @@ def test_each_model_is_asked_at_its_own_address_and_only_there_gets_its_key(
         done = line(*asked, *models)
         assert done.code == 0, done.err
     folder = next(SWEPT.glob("frozenlake-openai-*"))
-    assert summary_of(folder)["llm"] == strong.replace("me:pa55", "***")
-    assert summary_of(folder)["usd"] is None  # the dollars are OpenAI's own
+    assert figure(folder, "requests") > 0
+    assert figure(folder, "USD") is None  # the dollars are OpenAI's own
 
 
 @pytest.mark.parametrize(
