@@ -119,7 +119,8 @@ def episode_view(
         length=t.length,
         ending="cut by the time limit"
         if not t.terminated
-        else f"terminated by the environment{', its goal reached' if episode.reached else ''}",
+        # Of an environment that only its own documentation describes, a goal is a guess.
+        else f"terminated by the environment{', its goal reached' * (episode.reached and not task.documentation)}",
         failed=episode.failed,
         won=episode.reached,
         still=_still(arrays, task),

@@ -12,6 +12,7 @@ from support import ALWAYS_RIGHT, Written, fenced
 import policygen
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, template_variables
+from policygen.prompts.traces import episode_view, reader_for
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -44,6 +45,15 @@ def test_a_trace_that_reaches_the_end_shows_where_it_ended() -> None:
     assert (end["action"], end["reward"], end["total"]) == (None, None, None)
     _, request = texts(render_prompt(context, config))
     assert f"\nend {int(trajectory.observations[-1, 0])} {end['cell'][0]},{end['cell'][1]} - -\n" in request
+
+
+def test_a_goal_is_told_only_of_a_task_that_is_described() -> None:
+    rows = "| row | column | action |\n| 0,1 | * | down |\n| 2 | 0 | right |\n| 2 | * | down |\n| 3 | * | right |"
+    context, config = searched("frozenlake-deterministic", "table", Written([fenced(rows)]), iterations=1)
+    (episode, *_) = context.buffer.of_attempt(1)
+    quoted = dataclasses.replace(context.task, about="", documentation="A lake.")
+    endings = [episode_view(episode, reader_for(task, task.grid), None).ending for task in (context.task, quoted)]
+    assert endings == ["terminated by the environment, its goal reached", "terminated by the environment"]
 
 
 def test_what_stands_still_is_one_row_and_no_column_is_there_twice() -> None:
