@@ -49,7 +49,7 @@ def test_a_trace_that_reaches_the_end_shows_where_it_ended() -> None:
 
 def test_a_goal_is_told_only_of_a_task_that_is_described() -> None:
     rows = "| row | column | action |\n| 0,1 | * | down |\n| 2 | 0 | right |\n| 2 | * | down |\n| 3 | * | right |"
-    context, config = searched("frozenlake-deterministic", "table", Written([fenced(rows)]), iterations=1)
+    context, _ = searched("frozenlake-deterministic", "table", Written([fenced(rows)]), iterations=1)
     (episode, *_) = context.buffer.of_attempt(1)
     quoted = dataclasses.replace(context.task, about="", documentation="A lake.")
     endings = [episode_view(episode, reader_for(task, task.grid), None).ending for task in (context.task, quoted)]
