@@ -50,7 +50,7 @@ def test_a_suite_states_the_protocol_and_the_user_wins() -> None:
     Path("envs/suites/mine.toml").write_text(suite)
     (order,) = swept("mine", seeds=(1,))
     played = [attempt["played"] for attempt in attempts_of(order.run_folder)]
-    assert [len(one["lengths"]) for one in played] == [4, 4, 4, 4]
+    assert {len(one["lengths"]) for one in played} == {4}
     with pytest.raises(UsageError, match="is a sweep with other settings"):
         swept("cartpole", seeds=(1,))
 
