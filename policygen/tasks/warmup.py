@@ -68,7 +68,7 @@ class WarmUp:
         elif all(np.ptp(part, axis=0).max() <= STILL for part in parts):
             words += ", constant within an episode"
         words += ", whole" * bool((columns == np.rint(columns)).all())
-        words += f", in only {len(columns)} steps" * (len(columns) < FEW_STEPS)
+        words += f", measured in only {len(columns)} steps" * (len(columns) < FEW_STEPS)
         slack = STILL + 1e-6 * max(abs(low), abs(high))
         return words + ", beyond its bounds" * (low < space.low - slack or high > space.high + slack)
 

@@ -75,11 +75,12 @@ def test_each_quantity_has_a_line_with_its_bounds_and_what_was_seen_outside_the_
     slots = [line for line in text.splitlines() if line.startswith("- obs")]
     assert [line.partition(": ")[0] for line in slots] == ["- obs0 (-9 to 9)", "- obs1 (-9 to 9)"]
     assert all(
-        re.search(r": -\S+ to \S+, sd \S+, constant within an episode(, in only \d+ steps)?$", line) for line in slots
+        re.search(r": -\S+ to \S+, sd \S+, constant within an episode(, measured in only \d+ steps)?$", line)
+        for line in slots
     )
     quoted = [line for line in text.splitlines() if line.startswith(">")]
     assert not any("sd" in line or "standard deviation" in line for line in quoted)
-    assert "in the order of the observation array" in text
+    assert "Observations at every step, in the order of the array." in text
 
 
 class Columns(Plain):
@@ -157,8 +158,8 @@ def test_choices_by_number_are_a_range_and_missing_bounds_are_said_to_be_assumed
 
 def test_the_task_says_what_ends_an_episode_and_that_more_is_better() -> None:
     text = prompt_of(Plain)
-    assert "An episode has at most 1000 steps, fewer if terminated;" in text
-    assert "the score is the mean sum of rewards, higher is better." in text
+    assert "An episode has at most 1000 steps, fewer if the environment terminates it;" in text
+    assert "the score is the sum of rewards, averaged over episodes; higher is better." in text
     assert "stated above" not in text
 
 
