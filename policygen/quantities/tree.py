@@ -156,7 +156,7 @@ def numbers(root: Node, kept: Collection[float] = ()) -> list[Occurrence]:
     while waiting:
         node, sign, free = waiting.pop()
         match node:
-            case Number() if is_tunable(node, free, kept):
+            case Number() if _is_tunable(node, free, kept):
                 found.append(Occurrence(sign, node))
             case Previous(_, start) if start != NOTHING:
                 waiting.append((start, 1, free))
@@ -164,16 +164,15 @@ def numbers(root: Node, kept: Collection[float] = ()) -> list[Occurrence]:
                 first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
                 for i, argument in reversed(list(enumerate(arguments))):
                     own = -1 if i and function == "-" else 1 if i else first
-                    waiting.append((argument, own, free and is_free(function, i)))
+                    waiting.append((argument, own, free and _is_free(function, i)))
     return found
 
 
-def is_tunable(number: Number, free: bool, kept: Collection[float] = ()) -> bool:
-    """Whether tuning may change a number: a plain one in a free place and not in `kept`, or one with a range."""
+def _is_tunable(number: Number, free: bool, kept: Collection[float]) -> bool:
     return free and number.value not in kept if number.limits is None else number.limits[0] < number.limits[1]
 
 
-def is_free(function: str, argument: int) -> bool:
+def _is_free(function: str, argument: int) -> bool:
     """Whether tuning may change plain numbers in this argument: not in an exponent, nor in `fixed(...)`."""
     return function != "fixed" and not (function == "^" and argument)
 
@@ -217,12 +216,12 @@ def with_numbers(node: Node, new: Callable[[Number], Node], kept: Collection[flo
     """
     match node:
         case Number():
-            return new(node) if is_tunable(node, free, kept) else node
+            return new(node) if _is_tunable(node, free, kept) else node
         case Previous(name, start):
             return Previous(name, with_numbers(start, new, kept, free)) if start != NOTHING else node
         case Call(function, arguments):
             each = enumerate(arguments)
-            changed = (with_numbers(one, new, kept, free and is_free(function, i)) for i, one in each)
+            changed = (with_numbers(one, new, kept, free and _is_free(function, i)) for i, one in each)
             return Call(function, tuple(changed))
     return node
 

@@ -230,10 +230,9 @@ def _tuned(
     first_step = CAREFUL_STEP if careful else FIRST_STEP
     try:
         starts_anew = floor and starts_new_search(attempt, search.attempts)
-        shown = performance.trajectories or [episode.trajectory for episode in search.buffer.of_attempt(0)]
-        state = None if starts_anew else _tuning_state(policy, attempt, search, first_step, shown)
+        state = None if starts_anew else _tuning_state(policy, attempt, search, first_step)
         attempts = [*search.attempts, attempt]
-        trials = replace(trials, attempts=attempts, first_step=first_step, floor=floor, state=state, played=shown)
+        trials = replace(trials, attempts=attempts, first_step=first_step, floor=floor, state=state)
         refined = refine(policy, method, trials, runner.config.seed + attempt.number)
         if refined is None:
             return _Better(policy, performance, Tuned())
@@ -262,9 +261,7 @@ def _tuned(
     return _Better(refined.policy, tuned, kept, refined.watched, refined.notes)
 
 
-def _tuning_state(
-    policy: Policy, new: Attempt, search: Search, first_step: float, played: Sequence[Trajectory]
-) -> TuningState | None:
+def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
     """Return the state from which tuning this policy continues: that of its last tuning, else one from the best policy.
 
     The best policy's state holds for the constants that both share. None if there is no such state, or if this tuning
@@ -279,7 +276,7 @@ def _tuning_state(
         return None
     if objective and objective != _objective(SHAPING.of(best)):
         return None
-    return carry_over(policy, best.policy, best.tuned.tuning, first_step, played)
+    return carry_over(policy, best.policy, best.tuned.tuning, first_step)
 
 
 def already_works(score: Score | None, search: Search) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.quantities.text import to_digits
 from policygen.runs.attempt import TuningState
@@ -260,11 +259,7 @@ def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> t
 
 
 def carry_over(
-    policy: Policy,
-    parent: Policy,
-    state: TuningState,
-    first_step: float = FIRST_STEP,
-    played: Sequence[Trajectory] = (),
+    policy: Policy, parent: Policy, state: TuningState, first_step: float = FIRST_STEP
 ) -> TuningState | None:
     """Return the search distribution with which tuning `policy` begins if it revises a tuned policy.
 
@@ -275,12 +270,11 @@ def carry_over(
         state: final state of the tuning of `parent`.
         first_step: first changes of new constants, as a share of their size. If it is below FIRST_STEP, shared
             constants move less, too.
-        played: as in `Trials`.
 
     Returns:
         None if the two share too few constants.
     """
-    new, old = Tunable(policy, state.floor, played), Tunable(parent, state.floor)
+    new, old = Tunable(policy, state.floor), Tunable(parent, state.floor)
     shared = _shared(new, old)
     if old.size != len(state.deviations) or len(shared) < LEAST_SHARED * new.size or not shared:
         return None

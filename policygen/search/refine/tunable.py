@@ -23,7 +23,6 @@ from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import Attempt, TuningState
 from policygen.runs.tuning import FIRST_STEP
-from policygen.search.refine.sizes import sizes_of
 
 Vector = npt.NDArray[np.float64]
 SIGNIFICANT_DIGITS = 5
@@ -60,7 +59,6 @@ class Trials:
         floor: least size of a constant outside features (`let`). The first change of a constant is proportional to its
             size. With a floor of 0, changes follow the units of the policy, and a weight of 0 stays 0.
         state: final state of an earlier search of the policy, from which `cma` continues; its floor replaces `floor`.
-        played: episodes of the policy, or of random actions, whose spread gives constants their sizes.
     """
 
     returns: Returns
@@ -78,11 +76,10 @@ class Trials:
     mdp: FiniteMDP | None = None
     floor: float = 0.0
     state: TuningState | None = None
-    played: Sequence[Trajectory] = ()
 
     def tunable(self, policy: Policy) -> Tunable:
         """Return the policy as a vector, with the floor of the search."""
-        return Tunable(policy, self.state.floor if self.state is not None else self.floor, self.played)
+        return Tunable(policy, self.state.floor if self.state is not None else self.floor)
 
     @property
     def maximised(self) -> Returns:
@@ -128,16 +125,14 @@ class Refined:
 class Tunable:
     """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself.
 
-    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves. Those of others are relative
-    to the ranges of actions and to the spread of quantities in the episodes `played` (see `sizes`) or, with a floor, to
-    their values.
+    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves.
 
     Attributes:
         values, sizes: the tuned constants and their sizes, shape (size,).
         places: the place of each constant, as in `Refined.spread`.
     """
 
-    def __init__(self, policy: Policy, floor: float = 0.0, played: Sequence[Trajectory] = ()) -> None:
+    def __init__(self, policy: Policy, floor: float = 0.0) -> None:
         self.policy = policy
         self.floor = floor
         # Definitions of standardised quantities (`n_NAME`) are fixed.
@@ -164,10 +159,6 @@ class Tunable:
         # The floor is for constants outside features; one in a feature, such as a clock's rate, keeps its own size.
         outside_features = np.array([not place.startswith("let ") for place in places], np.bool_)
         sizes = np.maximum(np.abs(self._values), np.where(outside_features, floor, 0.0))
-        if not floor:
-            known = sizes_of(policy, [(name.removeprefix("let "), node) for name, node in named], played)
-            for i, size in enumerate(known):
-                sizes[i] = size if size is not None and sizes[i] else sizes[i]  # a zero stays
         # A zero edge or level takes the mean size of the other edges or levels.
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
