@@ -52,8 +52,8 @@ attack: $(DEV)
 	rm -f results/benchmarks/attack.md
 	POLICYGEN_ATTACK=long $(BIN)/python -m pytest -n 2 tests/attack
 
-# What policygen promises of its speed, measured: results/benchmarks/speed.md. It takes five minutes on two idle cores, and
-# `speed.py --quick` two; both fail if a promise is not kept.
+# What policygen promises of its speed, measured: results/benchmarks/speed.md. It takes two minutes on two idle cores, and
+# `speed.py --quick` little more than one; both fail if a promise is not kept.
 bench: $(DEV)
 	$(BIN)/python results/benchmarks/speed.py
 
