@@ -77,7 +77,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if not any(one.name in OF_SPREAD for one in self._perturbations):
             return np.zeros(len(self._signals))
         measured = next((one.spread for one in self._perturbations if one.spread), None)
-        return np.array(measured) if measured is not None else spread_of(self.env)
+        return np.array(measured) if measured is not None else _remembered_spread(self.env)
 
     def _amounts(self, kind: str, spread: Floats) -> Floats:
         """Return the size of a perturbation for each observed number in its unit."""
@@ -152,9 +152,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return self._last_observation
 
 
-_spreads: dict[str, Floats] = {}
-
-
 def _key_of(env: gym.Env[Any, Any]) -> str:
     """Return a text that is equal for equal environments; empty if they cannot be told apart."""
     spec = env.spec
@@ -168,9 +165,6 @@ def spread_of(env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> Flo
 
     Raises EnvironmentFault if the environment fails or does not answer.
     """
-    key = _key_of(env)
-    if key in _spreads:
-        return _spreads[key]
     rng = np.random.default_rng(0)
     draw = random_actions(env.action_space, np.random.default_rng(0))
     seen: list[Floats] = []
@@ -187,10 +181,22 @@ def spread_of(env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> Flo
     except BaseException as error:
         raise fault(error, env, name_of(env), "step") from error
     with np.errstate(all="ignore"):
-        spread = np.where(changes, np.nan_to_num(np.std(seen, axis=0), posinf=0.0), 0.0)
-    if key:
-        _spreads[key] = spread
-    return spread
+        return np.where(changes, np.nan_to_num(np.std(seen, axis=0), posinf=0.0), 0.0)
+
+
+# Of equal environments outside of runs, such as the copies that `eval` plays. A run measures its own, so that its steps
+# do not depend on what this process did before.
+_spreads: dict[str, Floats] = {}
+
+
+def _remembered_spread(env: gym.Env[Any, Any]) -> Floats:
+    """Return `spread_of` an environment, measured once in this process for equal ones."""
+    key = _key_of(env)
+    if not key:
+        return spread_of(env)
+    if key not in _spreads:
+        _spreads[key] = spread_of(env)
+    return _spreads[key]
 
 
 def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
