@@ -124,7 +124,7 @@ def _result_line(run: Run, attempt: Attempt) -> str:
     if attempt.accepted and standing.validated_mean is not None:
         held_out = f"on {standing.validated_episodes} held-out episodes"
         score = f"{number_words(standing.validated_mean)} {held_out}"
-        details = [f"search score {number_words(shared.mean)} over {shared.episodes}", before]
+        details = [f"search score {number_words(shared.mean)} over {shared.episodes} episodes", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     spent = f"  [so far {words}]" if (words := _spending(run)) else ""
     return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){spent}"

@@ -94,7 +94,9 @@ def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     assert [line.split()[0] for line in attempts] == ["0/4", "1/4", "2/4", "3/4", "4/4"]
     assert "random actions: " in attempts[0]
     # One number stands for the policy, and the others say what they are.
-    assert re.search(r"  1/4  new best: [\d.]+ on 5 held-out episodes \(search score [\d.]+ over 5\)  \(", attempts[1])
+    assert re.search(
+        r"  1/4  new best: [\d.]+ on 5 held-out episodes \(search score [\d.]+ over 5 episodes\)  \(", attempts[1]
+    )
     assert "no policy: no policy was found" in attempts[2]
     assert "(worse by " in attempts[3]
     assert attempts[4].endswith("[so far 4 requests, 8,000 tokens in, 400 tokens out, unknown USD]")
@@ -236,7 +238,9 @@ def test_scores_beside_each_other_stand_on_the_same_episodes() -> None:
     silent = SimpleNamespace(llm_calls=0, ledger=SimpleNamespace(cached=0), config=SimpleNamespace(iterations=4))
     assert "-19 [-31.71, -6.294] over 2 episodes (-22 before tuning)" in attempt_line(silent, attempt)
     best = replace(attempt, accepted=True, standing=Standing(-11.0, 4, -12.0, 9))
-    assert "-12 on 9 held-out episodes (search score -19 over 2; -22 before tuning)" in attempt_line(silent, best)
+    assert "-12 on 9 held-out episodes (search score -19 over 2 episodes; -22 before tuning)" in attempt_line(
+        silent, best
+    )
     row = {one.name: one for one in attempt_facts(attempt, Costs())}
     assert (row["proposed"].value, row["score"].value) == (-22.0, -19.0)
     assert row["score"].basis == "mean return over 2 episodes, 95% interval"

@@ -34,11 +34,11 @@ TIMED_FIRST = 2  # episodes played to measure the time of one
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-Played = tuple[list[Trajectory] | EnvironmentFault, int]
+Outcome = tuple[list[Trajectory] | EnvironmentFault, int]
 """The episodes of a piece of work, or the failure that ended them, and the number of steps they took."""
-Play = Callable[[Actor, list[int]], Played | None]
+Play = Callable[[Actor, list[int]], Outcome | None]
 Piece = tuple[Actor, list[int]]
-Distribute = Callable[[Play, Sequence[Piece], int], list[Played | None]]
+Distribute = Callable[[Play, Sequence[Piece], int], list[Outcome | None]]
 """Plays pieces of work in a number of other processes; the result of a piece they cannot play is None."""
 
 
@@ -46,7 +46,7 @@ class PlayerKilled(Exception):
     """A worker process died."""
 
 
-def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[Played | None]:
+def by_processes(play: Play, work: Sequence[Piece], jobs: int) -> list[Outcome | None]:
     """Play pieces of work in worker processes of this machine; see `Distribute`.
 
     Raises:
@@ -212,7 +212,7 @@ _simulators: dict[str, Simulator] = {}
 
 def _play_in_worker(
     task: Task, expected: str, step_timeout: float, actor: Actor, seeds: Sequence[int]
-) -> Played | None:
+) -> Outcome | None:
     """Play in a worker process, which keeps its environments between calls.
 
     Returns:

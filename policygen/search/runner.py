@@ -48,7 +48,7 @@ START_EPISODES = 12  # least number that each constant action plays when a run b
 CLEAR = 0.16  # one-sided level at which a constant action is better than the first policy: about one standard error
 WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Scores = npt.NDArray[np.float64]
-Played = TypeVar("Played")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """
         return self._counted(len(seeds), lambda: self.players.play(actor, seeds), tuning=tuning)
 
-    def _counted(self, episodes: int, play: Callable[[], Played], *, tuning: bool) -> Played:
+    def _counted(self, episodes: int, play: Callable[[], T], *, tuning: bool) -> T:
         """Charge episodes, play them, and count their steps, also if the environment fails."""
         self.ledger.charge_episodes(episodes)
         before = self.players.steps

@@ -1,4 +1,4 @@
-"""What tuning is told of requirements, what is said when a tuning is dropped, and the first table of `builtin`."""
+"""Penalties for violated requirements, the verdict on a dropped tuning, and the first table of `builtin`."""
 
 from __future__ import annotations
 

@@ -162,8 +162,8 @@ class Tunable:
         # A zero edge or level takes the mean size of the other edges or levels.
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
-            usual = part[part < HUGE]
-            part[part == 0] = float(usual.mean()) if usual.any() else 0.1
+            known = part[part < HUGE]
+            part[part == 0] = float(known.mean()) if known.any() else 0.1
         sizes[ranged] = (high - low)[ranged]
         # A 1 in a feature mostly belongs to its structure (a limit of `clip`, a sign, `1 - x`), and pi always does.
         structure = [

@@ -40,7 +40,7 @@ class Promise:
 
 
 class Missing(Exception):
-    """What a measurement needs and this machine lacks."""
+    """A requirement of a measurement that this machine lacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,21 +37,16 @@ PROMISES = (
         Promise(f"tuning {name}, 12 candidates on 4 seeds", LOOP, 10.0, partial(sides.refinement, name), faster=True)
         for name in sides.PUMPING
     ),
-    Promise(
-        "tuning HalfCheetah on all cores",
-        f"{LOOP}, decision by hand",
-        1.4,
-        partial(sides.tuning, *DECIDING[0][1:]),
-        faster=True,
-        repeats=5,
-    ),
-    Promise(
-        "tuning Walker2d on all cores",
-        f"{LOOP}, decision by hand",
-        1.2,
-        partial(sides.tuning, *DECIDING[2][1:]),
-        faster=True,
-        repeats=5,
+    *(
+        Promise(
+            f"tuning {name} on all cores",
+            f"{LOOP}, decision by hand",
+            bar,
+            partial(sides.tuning, *DECIDING[place][1:]),
+            faster=True,
+            repeats=5,
+        )
+        for name, place, bar in (("HalfCheetah", 0, 1.4), ("Walker2d", 2, 1.2))
     ),
     Promise(
         "CartPole run of 20 iterations: neither stepping nor proposing",

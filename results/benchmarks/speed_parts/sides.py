@@ -1,4 +1,4 @@
-"""What the speed benchmark compares: each function prepares both sides and yields their sample."""
+"""The two sides of each promised ratio: each function prepares both and yields their sample."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def _with_memory(policy: LinearPolicy) -> Callable[[npt.NDArray[Any]], Any]:
 
 @contextmanager
 def own_share() -> Iterator[Sample]:
-    """What a CartPole run of 20 iterations takes beside stepping and proposals by `builtin`, and the whole run."""
+    """A CartPole run of 20 iterations: its time without stepping and proposals by `builtin`, and all of it."""
     from policygen.runs.config import effective_config
     from policygen.search.run import start as start_run
 
