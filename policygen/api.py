@@ -29,11 +29,10 @@ from policygen.policies.parse import parse as parse_text
 from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
-from policygen.runs.config import effective_config, load_limits
+from policygen.runs.config import Settings, effective_config, load_limits
 from policygen.runs.facts import Fact, RunRecord, lines_of, record_of, run_facts
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import origin_of, policy_text, read_policy
-from policygen.runs.settings import Settings
 from policygen.search.resume import resume as resume_run
 from policygen.search.run import Run, carry_out, start
 from policygen.tasks import environments

@@ -20,8 +20,7 @@ from policygen.outgoing import shown
 from policygen.runs.attempt import Attempt
 from policygen.runs.facts import duration, spending
 from policygen.runs.listeners import Activity, Listener, RunView
-from policygen.runs.numerics import UNSTABLE
-from policygen.runs.stated import violations_of
+from policygen.runs.notes import UNSTABLE, violations_of
 from policygen.search.run import Run
 
 

@@ -17,8 +17,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.runs.attempt import Attempt, Counts, Requests, Standing, Tuned, costs_of, saved
 from policygen.runs.config import RunConfig
-from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary
+from policygen.runs.logbook import Logbook, Summary
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 

@@ -1,6 +1,6 @@
 """The library in a few calls, as the README shows them.
 
-It tests `runs.settings` and `tasks.user_env`.
+It tests `tasks.user_env`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, envi
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, UsageError
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs.config import RunConfig
+from policygen.runs.config import RunConfig, Settings
 from policygen.runs.reading import read_policy
-from policygen.runs.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 

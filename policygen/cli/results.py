@@ -109,8 +109,8 @@ def evaluate(
     """Score a policy, of a run or written by hand, on fresh episodes; compute its score exactly where possible."""
     from policygen.api import contenders
     from policygen.episodes.race import lengths_up_to, race
+    from policygen.runs.logbook import score_record
     from policygen.runs.reading import read_agent, read_policy
-    from policygen.runs.records import score_record
     from policygen.tasks.trust import trusted
 
     against, attempt, perturb = (options.pop(name) for name in ("against", "attempt", "perturb"))

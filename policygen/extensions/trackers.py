@@ -20,9 +20,9 @@ from policygen.files import json_of, read, write_atomically
 from policygen.outgoing import redacted
 from policygen.runs.attempt import Attempt, Costs, costs_of
 from policygen.runs.facts import attempt_facts, record_of, run_facts
-from policygen.runs.ideas import IDEA
 from policygen.runs.listeners import Listener, RunView
-from policygen.runs.records import Summary
+from policygen.runs.logbook import Summary
+from policygen.runs.notes import IDEA
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 

@@ -20,10 +20,8 @@ from policygen.prompts.refused import decisive_first, moved, refused_view
 from policygen.prompts.views import View
 from policygen.quantities.tree import constants, limits
 from policygen.runs.attempt import Attempt
-from policygen.runs.ideas import IDEA
-from policygen.runs.numerics import UNDEFINED, UNSTABLE
+from policygen.runs.notes import IDEA, UNDEFINED, UNSTABLE, violations_of
 from policygen.runs.state import Context
-from policygen.runs.stated import violations_of
 
 MOST_ATTEMPTS = 40  # last attempts that templates get
 MOST_REFUSED = 3  # last refused attempts with a detailed account

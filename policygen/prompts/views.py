@@ -13,8 +13,8 @@ from policygen.prompts.sections import Section, add_section
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.runs.attempt import Attempt
+from policygen.runs.notes import violations_of
 from policygen.runs.state import Context
-from policygen.runs.stated import violations_of
 from policygen.tasks.spaces import Observation, alike, span
 from policygen.tasks.task import Task
 

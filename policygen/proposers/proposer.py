@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from policygen.errors import BudgetExhausted, PolicyError, UsageError
@@ -14,7 +15,6 @@ from policygen.prompts.render import render_repair
 from policygen.proposers.builtin import check_search
 from policygen.runs.attempt import START
 from policygen.runs.config import RunConfig
-from policygen.runs.ideas import first_sentence
 from policygen.runs.request_log import RequestLog, llm_options
 from policygen.runs.state import Context
 from policygen.tasks.task import KIND_WORDS, Task
@@ -23,6 +23,11 @@ CUT_OFF = Problem(
     None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
 )
 EMPTY = Problem(None, "the reply is empty", "write the policy as the answer itself, after any thinking")
+MAX_SENTENCE_CHARACTERS = 240  # of the sentence that describes an attempt
+MAX_SEARCHED_CHARACTERS = 20_000  # of a reply that are searched for that sentence
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_HEADING = re.compile(r"^\w+ \([^)]*\)[.:]\s+")  # such as "Change (one sentence):"
+_END = re.compile(r"(?<=[.!?])\s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +143,23 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         # The part that arrived may read as a policy, but its last row may be incomplete.
         return ParseResult(None, (CUT_OFF, *parsed.problems))
     return parsed
+
+
+def first_sentence(reply: str) -> str:
+    """Return the first sentence of a reply's prose on one line, cut to `MAX_SENTENCE_CHARACTERS`."""
+    text = _THOUGHT.sub("", reply[:MAX_SEARCHED_CHARACTERS])
+    lines: list[str] = []
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+            if lines:
+                break
+        elif not fenced and line.strip() and not line.lstrip().startswith(("#", "|", "---")):
+            lines.append(line.strip().lstrip("*->• "))
+        elif lines:
+            break
+    words = " ".join("".join(c if c.isprintable() else " " for c in " ".join(lines)).replace("**", "").split())
+    sentence = _END.split(_HEADING.sub("", words), maxsplit=1)[0]
+    cut = f"{sentence[: MAX_SENTENCE_CHARACTERS - 4].rstrip()} ..."
+    return sentence if len(sentence) <= MAX_SENTENCE_CHARACTERS else cut

@@ -327,7 +327,7 @@ class Attempt:
         played: the episodes behind the score.
         kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
             earlier attempt's constants are tuned further; no model is asked. Of the last attempts the name of a
-            closing (`policygen.runs.closings`); without a policy if that found none for the place of the best.
+            closing (`policygen.runs.state`); without a policy if that found none for the place of the best.
         accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
         problems: the reasons why there is no policy, or no score.
         requests: the requests of the attempt and their cost.

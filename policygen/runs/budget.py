@@ -9,13 +9,10 @@ from dataclasses import dataclass, field, replace
 from policygen.errors import BudgetExhausted, PolicygenError
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.runs.config import RunConfig
-from policygen.runs.notes import Note
 
 # Factor by which tokens may exceed their estimate (for non-English names, digits), until the server reports counts.
 ESTIMATE_MARGIN = 1.3
 SHORTEST_REPLY = 256  # tokens
-# The reason if a budget was used up before a repair or the score of an attempt; the run then ends.
-STOPPED = Note("stopped", str)
 
 Price = Callable[[int, int], float | None]
 """USD for tokens in and out; None if the price is unknown."""

@@ -8,7 +8,6 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -29,60 +28,10 @@ from policygen.errors import UsageError, explain
 from policygen.files import LARGEST_SETTINGS, read, toml_of
 from policygen.llm import reads_prompts
 from policygen.outgoing import redacted
-from policygen.runs.methods import METHODS, Method
+from policygen.policies.policy import Policy
+from policygen.runs.methods import METHODS, Refinement, read_refinement
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Refinement:
-    """The tuning of every proposal, written `METHOD[:EPISODES]`; without a method nothing is tuned.
-
-    If `episodes` is None, the remaining episodes of `max_episodes` are divided among the remaining proposals; without
-    that limit it is 500.
-    """
-
-    method: str | None = None
-    episodes: int | None = None
-
-    @property
-    def entry(self) -> Method | None:
-        """The method; None for `auto`, which stands for others, and for none."""
-        return METHODS.get(self.method) if self.method is not None else None
-
-    @property
-    def for_tables(self) -> bool:
-        """Whether the method changes the entries of a table."""
-        return self.entry is not None and self.entry.for_tables
-
-    @property
-    def most_episodes(self) -> int | None:
-        """See `Method`."""
-        return self.entry.most_episodes if self.entry is not None else None
-
-    def __str__(self) -> str:
-        if self.method is None:
-            return "none"
-        return self.method if self.episodes is None else f"{self.method}:{self.episodes}"
-
-
-def read_refinement(value: Any) -> Refinement:
-    """Read the setting `METHOD[:EPISODES]`; see `Refinement` for the default number.
-
-    Raises UsageError if the method is unknown, or the number of episodes is not a whole number above 0.
-    """
-    if isinstance(value, Refinement):
-        return value
-    text = str(value)
-    name, colon, budget = text.partition(":")
-    if name not in ("none", "auto", *METHODS):
-        raise UsageError(f"--refine {text}: methods are none, auto, {', '.join(METHODS)}, as in --refine cma:500")
-    if colon and not (budget.isdigit() and int(budget) > 0):
-        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
-    if name == "none":
-        return Refinement()
-    return Refinement(name, int(budget) if budget else None)
-
 
 # Larger numbers, in an untrusted file or by mistake, would need more memory or processes than machines have.
 MOST_EPISODES = 1_000_000
@@ -320,6 +269,45 @@ def effective_config(
         others = ", ".join(name for name, method in METHODS.items() if not method.for_tables)
         raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by {others} or auto")
     return config
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `policygen.run`; `policygen run --help` explains each. None keeps the default."""
+
+    policy: PolicyKind | None
+    iterations: int | None
+    episodes: int | None
+    warmup_episodes: int | None
+    final_episodes: int | None
+    seed: int | None
+    stop_at: float | None
+    patience: int | None
+    repairs: int | None
+    conversation: Literal["fresh", "continued"] | None
+    template: str | None
+    episodes_shown: bool | None
+    start: str | Path | Policy | None
+    refine: str | None
+    shape: bool | None
+    memory: bool | None
+    ablate: Literal["nothing", "knowledge"] | None
+    jobs: int | None
+    step_timeout: float | None
+    fragility: bool | None
+    grid: Literal["free", "fixed"] | None
+    prompt_tokens: int | None
+    max_output_tokens: int | None
+    temperature: float | None
+    reasoning_effort: str | None
+    extra_body: dict[str, Any] | None
+    base_url: str | None
+    timeout_seconds: float | None
+    prices: str | tuple[float, float] | None
+    max_calls: int | None
+    max_tokens: int | None
+    max_usd: float | None
+    max_episodes: int | None
+    max_steps: int | None
 
 
 class LoadLimits(TypedDict):

@@ -19,9 +19,8 @@ from policygen.runs.attempt import Attempt, Costs, Counts, Standing, best_of, co
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import RunView
-from policygen.runs.logbook import Logbook
+from policygen.runs.logbook import Logbook, Summary
 from policygen.runs.notes import shown_notes
-from policygen.runs.records import Summary
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from policygen.llm.retry import Wait
 from policygen.runs.attempt import Attempt
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.records import Summary
+from policygen.runs.logbook import Summary
 from policygen.runs.state import Search
 
 

@@ -12,14 +12,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tomli_w
+from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.errors import LogbookError, PathError, PolicygenError, explain, reason_of
+from policygen.episodes.score import Score
+from policygen.errors import LogbookError, PathError, PolicyError, PolicygenError, explain, reason_of
 from policygen.files import (
     append_line,
     check_mark,
@@ -38,15 +41,8 @@ from policygen.files import (
 )
 from policygen.llm import read_spec
 from policygen.llm.transcript import Transcript
-from policygen.runs.attempt import DELETE_AND_SCORE, Attempt
+from policygen.runs.attempt import DELETE_AND_SCORE, Attempt, Costs
 from policygen.runs.config import RunConfig
-from policygen.runs.lock import RunLock
-from policygen.runs.records import (
-    SUMMARY,
-    Summary,
-    attempt_from_record,
-    attempt_to_record,
-)
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trust import is_standard_library, why_refused
@@ -60,6 +56,32 @@ T = TypeVar("T")
 _TEXTS = TypeAdapter(dict[str, str])
 _LONGEST_NAME = 80  # characters of the name of a task or a provider in a file name
 _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthropic", "mujoco")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The end of a run; `summary.json` is its saved form. The other figures of a run follow from its attempts.
+
+    Attributes:
+        final: the final score; None if no reply was a policy.
+        perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
+            None if there are none.
+        stopped: the reason why the search ended, as a sentence.
+        seconds: the time of the final score.
+        asks_a_model: whether replies came from a language model.
+        spent: the costs of all requests, those of a reply that never came included.
+    """
+
+    final: Score | None = None
+    perturbed: Score | None = None
+    perturbed_by: tuple[str, ...] = ()
+    stopped: str = ""
+    seconds: float = 0.0
+    asks_a_model: bool = True
+    spent: Costs = field(default_factory=Costs)
+
+
+SUMMARY = TypeAdapter(Summary)
 
 
 class Logbook:
@@ -324,3 +346,69 @@ def _installed_versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return versions
+
+
+_ATTEMPT = TypeAdapter(Attempt)
+
+
+def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as JSON values; tuples stand for lists."""
+    record: dict[str, Any] = _ATTEMPT.dump_python(attempt, by_alias=True)
+    return record
+
+
+def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = None) -> Attempt:
+    """Read an attempt that `attempt_to_record` wrote; its policies are parsed on first access.
+
+    Args:
+        task: the task of the policies.
+        log: the file that the record comes from, for the message about a damaged policy.
+
+    Raises PolicyError if it is damaged; the message says where.
+    """
+    try:
+        attempt = _ATTEMPT.validate_python(record, context=(task, log))
+    except ValidationError as error:
+        raise PolicyError(explain(error)) from None
+    if attempt.score is not None and len(attempt.score.returns) != len(attempt.score.seeds):
+        raise PolicyError("its score needs one seed for each return")
+    played = attempt.played
+    columns = (played.lengths, played.terminated, *played.terms.values(), attempt.returns)
+    if len(set(map(len, columns))) > 1:
+        raise PolicyError("its episodes need a return, a length, an ending and the terms of each")
+    return attempt
+
+
+_SCORE = TypeAdapter(Score)
+
+
+def score_record(score: Score) -> dict[str, Any]:
+    """Return a score as JSON values, with its number of episodes; NaN is null."""
+    record: dict[str, Any] = json.loads(_SCORE.dump_json(score))
+    return {**record, "episodes": score.episodes}
+
+
+class FolderInUse(LogbookError):
+    """Another process works in the folder."""
+
+
+class RunLock:
+    """A lock on a run folder, held until it is released or its process ends in any way, even by a crash.
+
+    Raises FolderInUse if another process works in the folder, LogbookError if the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            use = "is in use: another process runs or resumes it; wait for it, or stop it first"
+            raise FolderInUse(f"{folder} {use}") from None
+        except (OSError, NotImplementedError) as error:
+            remedy = "copy the folder to where you may write, and use the copy"
+            raise LogbookError(f"cannot write to {folder} ({reason_of(error)}); {remedy}") from None
+
+    def release(self) -> None:
+        """Unlock the folder, if it is locked."""
+        self._lock.release(force=True)

@@ -1,4 +1,4 @@
-"""The refine methods: ways to tune the numbers of a proposal, each under the name that `--refine` takes."""
+"""The refine methods: ways to tune the numbers of a proposal, and the setting `--refine` that names one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from policygen.errors import UsageError
 from policygen.registry import Registry, resolved
 from policygen.tasks.task import Task
 
@@ -42,3 +43,53 @@ METHODS: Registry[Method] = Registry("refine method")
 METHODS.add("cma", Method("policygen.search.refine.cma:tune"))
 METHODS.add("coordinate", Method("policygen.search.refine.tables:coordinate", for_tables=True))
 METHODS.add("policy-iteration", Method("policygen.search.refine.tables:policy_iteration", for_tables=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """The tuning of every proposal, written `METHOD[:EPISODES]`; without a method nothing is tuned.
+
+    If `episodes` is None, the remaining episodes of `max_episodes` are divided among the remaining proposals; without
+    that limit it is 500.
+    """
+
+    method: str | None = None
+    episodes: int | None = None
+
+    @property
+    def entry(self) -> Method | None:
+        """The method; None for `auto`, which stands for others, and for none."""
+        return METHODS.get(self.method) if self.method is not None else None
+
+    @property
+    def for_tables(self) -> bool:
+        """Whether the method changes the entries of a table."""
+        return self.entry is not None and self.entry.for_tables
+
+    @property
+    def most_episodes(self) -> int | None:
+        """See `Method`."""
+        return self.entry.most_episodes if self.entry is not None else None
+
+    def __str__(self) -> str:
+        if self.method is None:
+            return "none"
+        return self.method if self.episodes is None else f"{self.method}:{self.episodes}"
+
+
+def read_refinement(value: Any) -> Refinement:
+    """Read the setting `METHOD[:EPISODES]`; see `Refinement` for the default number.
+
+    Raises UsageError if the method is unknown, or the number of episodes is not a whole number above 0.
+    """
+    if isinstance(value, Refinement):
+        return value
+    text = str(value)
+    name, colon, budget = text.partition(":")
+    if name not in ("none", "auto", *METHODS):
+        raise UsageError(f"--refine {text}: methods are none, auto, {', '.join(METHODS)}, as in --refine cma:500")
+    if colon and not (budget.isdigit() and int(budget) > 0):
+        raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
+    if name == "none":
+        return Refinement()
+    return Refinement(name, int(budget) if budget else None)

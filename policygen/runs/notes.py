@@ -20,12 +20,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
+from policygen.episodes.requirements import Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, explain
 from policygen.policies.policy import Policy
+from policygen.policies.shaping import Measure, Shaping
+from policygen.quantities.spelling import compiled
 from policygen.registry import Registry, resolved
 from policygen.tasks.task import Task
 
@@ -161,3 +165,62 @@ def distinguishing(noted: HasNotes) -> list[str]:
     """Return the words of the notes that distinguish the proposals of attempts with the same policy."""
     known = (NOTES[key] for key in noted.notes if key in NOTES)
     return [one.words(one.of(noted)) for one in known if one.distinguishes]
+
+
+# --- the notes of the kernel -----------------------------------------------------------------------------------------
+
+# The first sentence that the model wrote beside the policy.
+IDEA = Note("idea", str)
+# The reason if a budget was used up before a repair or the score of an attempt; the run then ends.
+STOPPED = Note("stopped", str)
+# The objective and the potential that guided an attempt's tuning.
+SHAPING = Note("objective", Shaping, words=Shaping.to_text, distinguishes=True, check=Measure)
+# How often the scored episodes violated each requirement of the task.
+VIOLATIONS = Note("violations", tuple[Violations, ...])
+
+
+def violations_of(attempt: HasNotes) -> tuple[Violations, ...]:
+    """Return how often an attempt's scored episodes violated each requirement."""
+    return VIOLATIONS.of(attempt) or ()
+
+
+MOST_UNDEFINED = 6  # values that were not finite that are listed
+Shares = tuple[tuple[str, float], ...]
+
+
+def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) -> Shares | None:
+    """Return the features and outputs that were not finite, each with its share of the steps; None without any.
+
+    Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values.
+    """
+    formulas = [*policy.reader.needed, *policy.formulas()] if policy is not None else []
+    steps = sum(t.length for t in trajectories)
+    if policy is None or not formulas or not steps:
+        return None
+    parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
+    joined = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+    # A quantity that nothing reads has one number per episode.
+    columns = [column if len(column) == steps else np.zeros(steps) for column in joined]
+    with np.errstate(all="ignore"):
+        values = compiled([node for _, node in formulas], policy.reader.names)(columns)
+    shares = ((name, float(np.mean(~np.isfinite(v)))) for (name, _), v in zip(formulas, values, strict=True))
+    return tuple((name, share) for name, share in shares if share > 0) or None
+
+
+def undefined_words(shares: Shares) -> str:
+    """Describe values that were not finite, with their shares of the steps."""
+    found = [f"`{name}` in {share:.2g} of the steps" for name, share in shares]
+    more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
+    return f"{', '.join(found[:MOST_UNDEFINED])}{more}"
+
+
+UNDEFINED = Note(
+    "undefined",
+    tuple[tuple[str, float], ...],
+    make=undefined_shares,
+    heading="values without a finite number",
+    words=undefined_words,
+    number=len,
+)
+# Number of scored episodes in which the environment reported that the simulation diverged.
+UNSTABLE = Note("unstable", int, make=lambda _, trajectories: sum(t.unstable for t in trajectories) or None)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 
-from policygen.errors import BudgetExhausted
+from policygen.errors import BudgetExhausted, LogbookError
+from policygen.files import read
 from policygen.llm import LLMOptions, Provider, reads_prompts
 from policygen.llm.cache import Cache, cache_key
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
+from policygen.llm.transcript import Transcript
+from policygen.outgoing import shown
 from policygen.runs.budget import Hold, Ledger, Price
-from policygen.runs.comments import Comments
 from policygen.runs.config import RequestSettings, RunConfig
 from policygen.runs.listeners import Activity
 
@@ -238,3 +242,63 @@ def llm_options(config: RunConfig) -> LLMOptions:
         provider_from=config.origin("llm"),
         extra_body_from=config.origin("extra_body"),
     )
+
+
+# --- comments --------------------------------------------------------------------------------------------------------
+
+FILE = "comments.md"
+MOST_CHARACTERS = 4_000  # of a line, and of all lines in one prompt; the others wait for the next one
+_LARGEST = 2**20  # bytes of the file
+
+
+class Comments:
+    """The comments of a run.
+
+    Args:
+        used: the lines that earlier prompts had, of which the run has the replies.
+        tell: called with sentences for the user.
+    """
+
+    def __init__(
+        self, folder: Path, used: Iterable[str] = (), tell: Callable[[str], None] = lambda sentence: None
+    ) -> None:
+        self._path, self._used, self._tell = folder / FILE, Counter(used), tell
+        self._unreadable = False
+
+    def new(self) -> tuple[str, ...]:
+        """Return the lines that no prompt has had, as many as one takes; from now on they count as used.
+
+        An edited line is new. After a file that cannot be read, nothing is read any more.
+        """
+        chosen, room, left = list[str](), MOST_CHARACTERS, Counter(self._used)
+        for line in self._lines():
+            if left[line]:
+                left[line] -= 1
+            elif len(line) <= room:
+                chosen.append(line)
+                room -= len(line)
+            else:
+                most = f"{MOST_CHARACTERS:,} new characters"
+                self._tell(f"{self._path} has more than {most}: the rest is for later prompts")
+                break
+        self._used.update(chosen)
+        return tuple(chosen)
+
+    def _lines(self) -> Iterator[str]:
+        try:
+            text = "" if self._unreadable else read(self._path, str, most=_LARGEST)
+        except FileNotFoundError:
+            return
+        except LogbookError as error:
+            self._unreadable = True
+            self._tell(f"no prompt has comments from now on: {error}")
+            return
+        for line in text.splitlines():
+            if words := shown(line).strip():
+                yield words[:MOST_CHARACTERS]
+
+
+def used_comments(transcript: Transcript) -> dict[int, tuple[str, ...]]:
+    """Return the comments in the prompts that have a reply, by attempt."""
+    exchanges = (one for one in transcript.exchanges() if isinstance(one, Exchange) and one.prompt.comments)
+    return {exchange.attempt: exchange.prompt.comments for exchange in exchanges}

@@ -1,23 +1,24 @@
-"""The state of a run: its attempts, the best of them, the replay buffer."""
+"""The state of a run: its attempts, the best of them, the replay buffer; and the closings, which may end it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import arrived
 from policygen.episodes.exact import FiniteMDP
+from policygen.episodes.race import Race
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message
 from policygen.policies.policy import Policy
+from policygen.registry import Registry
 from policygen.runs.attempt import Attempt, Counts, Standing
-from policygen.runs.budget import STOPPED
 from policygen.runs.config import RunConfig
-from policygen.runs.stated import violations_of
+from policygen.runs.notes import STOPPED, violations_of
 from policygen.runs.tuning import TuningLimits, tuning_limits
 from policygen.tasks.task import PolicyKind, Task
 
@@ -164,3 +165,26 @@ class Context:
     def stalled(self) -> int:
         """Number of proposals since the best policy was found; 0 before there is one."""
         return sum(one.is_asked for one in self.attempts[self.best.number + 1 :]) if self.best is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The result of a closing.
+
+    Attributes:
+        words: describes it; the verdict of the attempt that records it.
+        policy: the policy that becomes the best; None if the best one remains.
+        race: of `policy` against the best one, on seeds that neither was selected on.
+    """
+
+    words: str
+    policy: Policy | None = None
+    race: Race | None = None
+
+
+CLOSINGS: Registry[Callable[..., Successor | None] | str] = Registry("closing")
+"""The closings, or their addresses `MODULE:NAME`, by the kind of the attempts that record them.
+
+Each gets the `Search` and its `EpisodeRunner`, whose episodes are charged; it returns None if it has nothing to do, and
+is called again if the run goes on afterwards.
+"""

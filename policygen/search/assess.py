@@ -18,11 +18,9 @@ from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import constant_starts, starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
-from policygen.runs.budget import STOPPED
-from policygen.runs.ideas import IDEA
 from policygen.runs.methods import METHODS
+from policygen.runs.notes import IDEA, SHAPING, STOPPED, violations_of
 from policygen.runs.state import Assessment, Search
-from policygen.runs.stated import SHAPING, violations_of
 from policygen.runs.tuning import (
     CAREFUL_STEP,
     FIRST_STEP,

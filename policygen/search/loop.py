@@ -16,9 +16,8 @@ from policygen.prompts.render import improve_template, render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.registry import resolved
 from policygen.runs.attempt import Attempt, Comparison, Played, saved
-from policygen.runs.closings import CLOSINGS
 from policygen.runs.request_log import RequestLog, conversation_turn
-from policygen.runs.state import Assessment, Search
+from policygen.runs.state import CLOSINGS, Assessment, Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best
 from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to_stop
 from policygen.search.refine.tunable import Trials

@@ -15,9 +15,8 @@ from policygen.llm.prices import cost
 from policygen.prompts.catalogue import own_templates
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger
-from policygen.runs.comments import Comments
 from policygen.runs.config import effective_config, load_limits
-from policygen.runs.request_log import llm_options
+from policygen.runs.request_log import Comments, llm_options
 from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.prepare import prepared

@@ -22,9 +22,10 @@ from policygen.llm.transcript import REMEDY
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt, Counts
-from policygen.runs.budget import STOPPED, Ledger
+from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, larger_budgets
 from policygen.runs.logbook import Logbook
+from policygen.runs.notes import STOPPED
 from policygen.runs.request_log import conversation_turn, llm_options
 from policygen.runs.state import Search
 from policygen.runs.tuning import most_compared

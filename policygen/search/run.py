@@ -20,12 +20,10 @@ from policygen.proposers.proposer import Proposer
 from policygen.runs import facts
 from policygen.runs.attempt import Attempt, costs_of
 from policygen.runs.budget import Ledger
-from policygen.runs.comments import Comments
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, notify
-from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary
-from policygen.runs.request_log import RequestLog, llm_options
+from policygen.runs.logbook import Logbook, Summary
+from policygen.runs.request_log import Comments, RequestLog, llm_options
 from policygen.runs.state import Search
 from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared

@@ -33,9 +33,8 @@ from policygen.runs.attempt import Attempt, Counts
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress
-from policygen.runs.notes import made_notes
+from policygen.runs.notes import VIOLATIONS, made_notes
 from policygen.runs.state import Search
-from policygen.runs.stated import VIOLATIONS
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.environments import fits, most_steps

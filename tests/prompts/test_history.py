@@ -20,7 +20,7 @@ from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, s
 from policygen.prompts.render import render_prompt, template_variables
 from policygen.runs.attempt import Attempt, saved
 from policygen.runs.config import effective_config
-from policygen.runs.ideas import IDEA
+from policygen.runs.notes import IDEA
 from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.search.loop import new_search

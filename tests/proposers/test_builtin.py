@@ -22,7 +22,7 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.starts import has_zero_weights
-from policygen.runs.ideas import IDEA
+from policygen.runs.notes import IDEA
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -15,10 +15,9 @@ from policygen.errors import BudgetExhausted, ProviderError, TransientProviderEr
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.prompts.render import render_prompt
-from policygen.proposers.proposer import CUT_OFF, EMPTY, Proposal, Proposer
+from policygen.proposers.proposer import CUT_OFF, EMPTY, Proposal, Proposer, first_sentence
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.ideas import first_sentence
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import Context
 from policygen.search.loop import new_search

@@ -12,8 +12,8 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, Line, Written, transcr
 
 import policygen
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs.comments import FILE, MOST_CHARACTERS, Comments
 from policygen.runs.listeners import Activity, Listener, RunView
+from policygen.runs.request_log import FILE, MOST_CHARACTERS, Comments
 from policygen.search.resume import resume
 from policygen.search.run import carry_out
 

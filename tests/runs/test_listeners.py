@@ -12,8 +12,7 @@ import policygen
 from policygen.errors import PolicygenError
 from policygen.runs.attempt import Attempt
 from policygen.runs.listeners import Listener, RunView
-from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary
+from policygen.runs.logbook import Logbook, Summary
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

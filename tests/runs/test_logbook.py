@@ -19,9 +19,7 @@ from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Re
 from policygen.llm.transcript import Transcript
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import CURVE_COLUMNS
-from policygen.runs.lock import FolderInUse, RunLock
-from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary
+from policygen.runs.logbook import FolderInUse, Logbook, RunLock, Summary
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")

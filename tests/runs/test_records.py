@@ -10,13 +10,13 @@ import pytest
 from policygen.episodes.score import Score, score_of_returns
 from policygen.policies.parse import parse
 from policygen.runs.attempt import Attempt, Counts, Played, Requests, Standing, Tuned, TuningState, saved
-from policygen.runs.numerics import UNDEFINED
-from policygen.runs.records import (
+from policygen.runs.logbook import (
     SUMMARY,
     Summary,
     attempt_from_record,
     attempt_to_record,
 )
+from policygen.runs.notes import UNDEFINED
 from policygen.tasks.load import load_task
 
 SAMPLED = score_of_returns(np.array([1.0, 2.0, 4.0]), (5, 6, 7), "copies")

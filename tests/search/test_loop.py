@@ -29,7 +29,7 @@ import policygen
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
-from policygen.runs.numerics import MOST_UNDEFINED, UNDEFINED, undefined_words
+from policygen.runs.notes import MOST_UNDEFINED, UNDEFINED, undefined_words
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")

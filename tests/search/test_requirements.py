@@ -9,7 +9,7 @@ from chat_server import ChatServer
 from support import Line, fenced, page_of, summary_of, the_run, transcript_of
 
 from policygen.runs.logbook import Logbook
-from policygen.runs.stated import violations_of
+from policygen.runs.notes import violations_of
 
 ENVS = Path(__file__).parents[2] / "envs"
 RAIL = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.5"\n'

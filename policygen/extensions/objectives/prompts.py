@@ -10,8 +10,8 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.shaping import Measure
 from policygen.prompts.views import View
 from policygen.runs.attempt import Attempt
+from policygen.runs.notes import SHAPING
 from policygen.runs.state import Context
-from policygen.runs.stated import SHAPING
 
 MOST_OBJECTIVES = 3  # last objectives that are shown, beside that of the best policy
 EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and one as its worst

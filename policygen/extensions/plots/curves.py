@@ -21,7 +21,7 @@ from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, che
 from policygen.files import write_atomically
 from policygen.runs.facts import BEST, RESULT, in_brackets, score_fact
 from policygen.runs.listeners import Listener, RunView
-from policygen.runs.records import Summary
+from policygen.runs.logbook import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,10 +21,10 @@ from policygen.errors import PathError
 from policygen.extensions.plots.statistics import Interval, interval_over_seeds
 from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep
 from policygen.llm import read_spec, reads_prompts
-from policygen.runs.comments import FILE, used_comments
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import RunRecord, curve_table, read_record
 from policygen.runs.logbook import Logbook
+from policygen.runs.request_log import FILE, used_comments
 from policygen.tasks.records import task_to_record
 
 # Settings in which runs of a group may differ: limits of spending, prices, and others that do not affect the search.

@@ -37,8 +37,8 @@ from policygen.quantities.text import format_number, to_digits
 from policygen.quantities.tree import names_in, texts_in
 from policygen.quantities.words import decoded
 from policygen.runs.config import RunConfig
+from policygen.runs.logbook import score_record
 from policygen.runs.reading import best_policy
-from policygen.runs.records import score_record
 from policygen.tasks.task import Task
 
 DIGITS = 3  # significant digits of a quantity without bins

@@ -24,7 +24,7 @@ from policygen.prompts.templates import load_template, render_template
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity
-from policygen.runs.lock import RunLock
+from policygen.runs.logbook import RunLock
 from policygen.runs.request_log import RequestLog, llm_options
 
 MOST_READ = 20_000  # number of characters at the end of an answer that are read

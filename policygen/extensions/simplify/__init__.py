@@ -1,5 +1,5 @@
 """Smaller policies that are not worse: of any policy, and at the end of a run of `builtin` with tables."""
 
-from policygen.runs.closings import CLOSINGS
+from policygen.runs.state import CLOSINGS
 
 CLOSINGS.add("simplified", "policygen.extensions.simplify.smaller:simplified_best")

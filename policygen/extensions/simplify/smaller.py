@@ -27,9 +27,8 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Call, Node, Number, constants, nodes_of, with_constants, with_plain_signs
-from policygen.runs.closings import Successor
 from policygen.runs.logbook import Logbook
-from policygen.runs.state import Search
+from policygen.runs.state import Search, Successor
 from policygen.search.runner import EpisodeRunner
 
 MARGIN = 0.01  # largest mean loss, as a share of the score or of its standard deviation, whichever is larger

@@ -17,7 +17,7 @@ from policygen.llm.cache import Cache
 from policygen.llm.prices import dollars
 from policygen.runs.config import CHANGEABLE
 from policygen.runs.facts import BEST, duration, read_record, run_facts
-from policygen.runs.lock import RunLock
+from policygen.runs.logbook import RunLock
 from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id
 

@@ -19,9 +19,7 @@ from policygen.files import read, write_atomically
 from policygen.llm.cache import Cache
 from policygen.runs.config import CHANGEABLE, RunConfig, effective_config, read_assignment
 from policygen.runs.listeners import Listener
-from policygen.runs.lock import FolderInUse
-from policygen.runs.logbook import Logbook
-from policygen.runs.records import Summary
+from policygen.runs.logbook import FolderInUse, Logbook, Summary
 from policygen.search.resume import resume
 from policygen.search.run import Run, carry_out, start
 from policygen.tasks.load import load_task

@@ -18,7 +18,7 @@ from policygen.extensions.learners.learner import Step
 from policygen.extensions.learners.q import CellView, LearnerActor
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
-from policygen.runs.stated import SHAPING
+from policygen.runs.notes import SHAPING
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.load import load_task
 

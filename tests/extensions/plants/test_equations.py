@@ -15,7 +15,7 @@ from policygen.extensions.plants.equations import Equations, Plant, drawn_starts
 from policygen.extensions.plants.fit import PlantRecord, PredictionError
 from policygen.extensions.plants.notes import FITTED_PLANT, PLANT
 from policygen.runs.attempt import Attempt
-from policygen.runs.records import attempt_from_record, attempt_to_record
+from policygen.runs.logbook import attempt_from_record, attempt_to_record
 from policygen.tasks.spaces import Observation
 
 EVERY_KIND = """

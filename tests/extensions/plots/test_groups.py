@@ -18,8 +18,8 @@ from policygen.extensions.plots.groups import (
     unique_runs,
 )
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
-from policygen.runs.comments import FILE
 from policygen.runs.logbook import Logbook
+from policygen.runs.request_log import FILE
 
 
 def groups_of(*folders: Path) -> tuple[Group, ...]:

@@ -16,7 +16,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps import conduct
 from policygen.extensions.sweeps.plan import cell_folders
 from policygen.runs.config import effective_config
-from policygen.runs.lock import RunLock
+from policygen.runs.logbook import RunLock
 
 pytestmark = pytest.mark.usefixtures("workplace")
 SMALL = stated()
