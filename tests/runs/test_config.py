@@ -1,3 +1,5 @@
+"""Settings: where they come from, their ranges, and `runs.methods`."""
+
 from __future__ import annotations
 
 from dataclasses import replace
