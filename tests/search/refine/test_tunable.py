@@ -108,6 +108,18 @@ def test_a_unit_in_a_feature_and_what_is_fixed_stay() -> None:
     assert moved.to_text() == "let share = 1 - clip(fixed(0.4)*angle + 0.6*spin, 0, 1)\nleft = 0\nright = 2*share"
 
 
+@pytest.mark.parametrize("floor", [0.0, 2.5e-9])
+@pytest.mark.parametrize("unit", [1e-3, 1e6])
+def test_constants_of_a_written_policy_move_alike_in_all_units(floor: float, unit: float) -> None:
+    one, other = (
+        Tunable(policy_of(f"torque = {-20 * u}*sin + {5.5 * u}*rate - {0.25 * u}", "pendulum"), floor)
+        for u in (1.0, unit)
+    )
+    z = np.array([0.3, -1.7, 6.0])
+    assert other.values == pytest.approx(unit * one.values, rel=1e-12)
+    assert Tunable(other.at(z)).values == pytest.approx(unit * Tunable(one.at(z)).values, rel=1e-5)
+
+
 RANGED = "let far = tune(1, 0, 4)*angle\nleft = 0\nright = tune(0, -0.2, 0.2)*far - tune(2, 0, 10)*spin + 3*position"
 
 
