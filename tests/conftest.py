@@ -17,7 +17,7 @@ from searched import made
 from support import Line, Said, foreign_variables
 
 from policygen import cli
-from policygen.extensions.plants.notes import FITTED_PLANT
+from policygen.extensions.plants.plant import FITTED_PLANT
 from policygen.extensions.plots.curves import LearningCurve
 from policygen.runs.reading import best_attempt
 from policygen.search import runner

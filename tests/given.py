@@ -20,8 +20,7 @@ from searched import attempts_of
 from support import Written
 
 import policygen
-from policygen.extensions.plants.fit import PlantRecord, PredictionError
-from policygen.extensions.plants.notes import FITTED_PLANT
+from policygen.extensions.plants.plant import FITTED_PLANT, PlantRecord, PredictionError
 from policygen.extensions.seats.drive import StepQuestions
 from policygen.extensions.seats.mediate import plan_prompt
 from policygen.extensions.seats.session import repaired, system_message

@@ -10,8 +10,9 @@ import numpy as np
 
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, HeldRandomActor, Trajectory
-from policygen.extensions.plants.equations import Equations, Plant
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.equations import Equations
+from policygen.extensions.plants.fit import Transitions
+from policygen.extensions.plants.plant import Plant
 from policygen.policies.parse import ParseResult, parse
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task

@@ -57,7 +57,7 @@ def _show_run(run: Path, number: int | None) -> None:
     from policygen.runs.facts import lines_of, note_facts, read_record, run_facts
 
     if opt.installed("plants"):
-        from policygen.extensions.plants.notes import FITTED_PLANT
+        from policygen.extensions.plants.plant import FITTED_PLANT
 
     try:
         record = read_record(run)

@@ -27,7 +27,7 @@ from measurements import Measurements, parser_of
 import policygen
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
-from policygen.extensions.plants.notes import FITTED_PLANT
+from policygen.extensions.plants.plant import FITTED_PLANT
 
 HERE = Path(__file__).parent
 COLUMNS = ("task", "method", "seed", "ended", "steps", "seconds", "mean", "best", "checks", "played")

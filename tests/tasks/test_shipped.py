@@ -13,8 +13,9 @@ import pytest
 from policygen.episodes.exact import best_return, exact_score, finite_mdp
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
-from policygen.extensions.plants.equations import Equations, known_plant, read_start
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.equations import Equations, read_start
+from policygen.extensions.plants.fit import Transitions
+from policygen.extensions.plants.plant import known_plant
 from policygen.policies.table import TablePolicy
 from policygen.tasks import load
 from policygen.tasks.environments import make_env

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from policygen.errors import PolicyError, UsageError
-from policygen.extensions.plants.notes import MOST_ROUNDS
+from policygen.extensions.plants.plant import MOST_ROUNDS, known_plant, plant_view
 from policygen.policies.parts import Parts
 from policygen.policies.statements import STATEMENTS, Line, Statement
 from policygen.prompts.sections import Section, add_section
@@ -20,7 +20,7 @@ MOST_OBSERVED = 6  # observations up to which `auto` tunes in a plant; regressio
 
 
 def _check(task: Task) -> None:
-    from policygen.extensions.plants.equations import Equations, known_plant
+    from policygen.extensions.plants.equations import Equations
 
     if task.text_names:
         return
@@ -31,7 +31,7 @@ def _check(task: Task) -> None:
 
 
 def _read(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Any:
-    from policygen.extensions.plants.read import read_plant
+    from policygen.extensions.plants.equations import read_plant
 
     return read_plant(parts, lines)
 
@@ -44,14 +44,10 @@ def _tunes_in_plant(context: Context) -> bool:
     return context.tuning is not None and context.tuning.method == "model"
 
 
-def _shown(context: Context) -> Any:
-    from policygen.extensions.plants.prompts import plant_view
-
-    return plant_view(context) if _tunes_in_plant(context) else None
-
-
-add_section(Section("plant", lambda context, config: _shown(context), "after_episodes"))
-add_section(Section("plant_language", lambda context, config: _tunes_in_plant(context), "after_language"))
+add_section(
+    Section("plant", lambda context, _: plant_view(context) if _tunes_in_plant(context) else None, "after_episodes")
+)
+add_section(Section("plant_language", lambda context, _: _tunes_in_plant(context), "after_language"))
 STATEMENTS.add(
     "plant",
     Statement(

@@ -1,16 +1,11 @@
-"""Plants: the equations of motion of an environment in the policy language, and their computation for many states.
-
-A plant is written beside a policy but is not part of it. Policies are tuned in episodes of the plant; the score of a
-policy always comes from the environment itself.
-"""
+"""The equations of plants: read from replies, and compiled for computing many states at once."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,19 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
+from policygen.extensions.plants.plant import ENDS, HIDDEN, NEXT, REWARD, START, Plant
 from policygen.policies.cells import NUMBER
 from policygen.policies.features import decision_columns, parse_lets
+from policygen.policies.parts import Parts
+from policygen.policies.statements import Line
+from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import slot_of
 from policygen.quantities.spelling import compiled
-from policygen.quantities.text import format_number, is_name, next_of, parse_expression, to_digits, to_text
+from policygen.quantities.text import is_name, next_of, parse_expression, to_digits, to_text, unknown_name
 from policygen.quantities.tree import (
+    NOTHING,
     Call,
     Name,
     Node,
     Number,
     constants,
     limits,
+    names_in,
     needed_by,
+    nodes_of,
     read_by,
     remembered_in,
     replaced,
@@ -40,68 +42,73 @@ from policygen.quantities.tree import (
 )
 from policygen.tasks.task import Task, decision_names, output_names
 
-NEXT, START, HIDDEN, REWARD, ENDS = "next", "start", "hidden", "reward", "ends"
 SIGNIFICANT_DIGITS = 7  # of fitted numbers, because errors add up over the steps of an episode
 KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
+MOST_HIDDEN = 8  # hidden states: the time of a fit grows with the square of their number
+MOST_WORK = 20_000  # of a fit, see `Equations.work`: some seconds
 Column = npt.NDArray[np.float64]
 Columns = Sequence[Any]  # numbers, or arrays that broadcast
-Texts = tuple[tuple[str, str], ...]
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_PREVIOUS = re.compile(r"\bprev\(\s*(\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Plant:
-    """The equations of motion of a task's environment, as text."""
-
-    lets: Texts = ()  # the quantities that the other lines need; each may read those before it
-    # For each observation or hidden state its value after a step. It may read quantities, hidden states, `prev(...)`,
-    # and the parts of the action (a label of a choice is 1 if chosen). States without a line do not change.
-    next: Texts = ()
-    reward: str = ""  # of a step; it may read the same names, `next(NAME)` for a value after the step, and `ends`
-    ends: str = ""  # a condition on quantities after a step; where it holds, the episode ends. Empty: no step ends one
-    # For some observations or hidden states the distribution of their start, `normal(MEAN, DEVIATION)` or
-    # `uniform(LOW, HIGH)`; the others start as in the episodes that were seen.
-    starts: Texts = ()
-    hidden: tuple[str, ...] = ()  # states that are not observed, such as a load; their starts are fitted per episode
-
-    def to_text(self) -> str:
-        """Return its lines in the policy language; `parse` reads them back."""
-        stated = [(f"let {name}", text) for name, text in self.lets]
-        stated += [(f"{NEXT} {name}", text) for name, text in self.next]
-        stated += [(f"{START} {name}", text) for name, text in self.starts]
-        stated += [(name, text) for name, text in ((REWARD, self.reward), (ENDS, self.ends)) if text]
-        hidden = (f"{HIDDEN} {name}" for name in self.hidden)
-        return "\n".join([*hidden, *(f"{name} = {text}" for name, text in stated)])
-
-    def revised_by(self, new: Plant) -> Plant:
-        """Return this plant with the lines of `new` instead of its own; lines that `new` leaves out stay.
-
-        Each `let` comes after those that it reads; a revised one may read a new one. One that nothing reads is removed.
-        """
-        moved, starts = dict((*self.next, *new.next)), dict((*self.starts, *new.starts))
-        reward, ends = new.reward or self.reward, new.ends or self.ends
-        lets = _in_order_of_need(dict((*self.lets, *new.lets)), [*moved.values(), reward, ends])
-        hidden = tuple(dict.fromkeys((*self.hidden, *new.hidden)))
-        return Plant(lets, tuple(moved.items()), reward, ends, tuple(starts.items()), hidden)
-
-
-def _in_order_of_need(lets: dict[str, str], lines: Sequence[str]) -> Texts:
-    """Return the definitions that the lines read, each after those that it reads; `Equations` refuses circles."""
-    ordered: dict[str, str] = {}
-    visited, waiting = set[str](), list(lines)
-
-    def visit(text: str) -> None:
-        waiting.extend(_PREVIOUS.findall(text))  # comes last: it may be defined after lines that read its last value
-        for name in dict.fromkeys(_NAME.findall(_PREVIOUS.sub("", text))):
-            if name in lets and name not in visited:
-                visited.add(name)
-                visit(lets[name])
-                ordered[name] = lets[name]
-
-    for text in waiting:  # which grows
-        visit(text)
-    return tuple(ordered.items())
+def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | None:
+    """Return the plant in a text, with the features that it needs; None if it adds problems."""
+    task, problems, before = parts.task, parts.problems, len(parts.problems)
+    if task.text_names:
+        line = min(stated.line for stated in lines.values())
+        problems.add(line, "the environment is observed as text", "leave out `next`, `reward` and `ends`")
+        return None
+    features = {**dict(task.parsed_features), **parts.features, **parts.private["plant"]}
+    quantities = list(dict.fromkeys([*task.observation_names, *features]))
+    hidden = tuple(name for word, name in lines if word == HIDDEN)
+    if len(hidden) > MOST_HIDDEN:
+        found = f"the plant has {len(hidden):,} hidden states"
+        problems.add(lines[HIDDEN, hidden[MOST_HIDDEN]].line, found, f"write at most {MOST_HIDDEN}")
+    states = (*task.observation_names, *hidden)
+    nodes: dict[str, dict[str, Node]] = {NEXT: {}, REWARD: {}, ENDS: {}}
+    starts: dict[str, str] = {}
+    for (word, name), stated in lines.items():
+        if word == HIDDEN:
+            if stated.text:
+                expected = f"write `hidden {name}` alone, and `start {name} = ...` on another line"
+                problems.add(stated.line, f"`hidden {name}` has a right-hand side", expected)
+            continue
+        if name and name not in states:
+            problems.refuse(stated.line, unknown_name(name, states, what="observation"))
+            continue
+        try:
+            if word == START:
+                read_start(stated.text)
+                starts[name] = stated.text.strip()
+            else:
+                decided = decision_names(task) if word != ENDS else ()
+                after = [*map(next_of, quantities), ENDS] if word == REWARD else []
+                nodes[word][name] = parse_expression(stated.text, [*quantities, *decided, *hidden, *after])
+        except ExpressionError as error:
+            problems.refuse(stated.line, error)
+    if len(problems) > before:
+        return None
+    own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
+    read = read_by(node for some in nodes.values() for node in some.values())
+    needed = parts.in_order_of_need(own, own.keys() & {name.removeprefix("next(").removesuffix(")") for name in read})
+    for name in (name for name, _ in needed if name in decision_names(task)):
+        problems.add(None, f"`let {name}`: `{name}` is the action of the step in a plant", "choose another name")
+    if len(problems) > before:
+        return None
+    moved, reward, ends = ({name: to_text(node) for name, node in some.items()} for some in nodes.values())
+    lets = tuple((name, to_text(node)) for name, node in needed)
+    plant = Plant(lets, tuple(moved.items()), reward.get("", ""), ends.get("", ""), tuple(starts.items()), hidden)
+    try:
+        equations = Equations(task, plant)
+    except PolicyError as error:
+        problems.add(None, str(error), "define each quantity before the lines that need it, and none by itself")
+        return None
+    if (work := equations.work()) > MOST_WORK:
+        found = f"a fit of the plant's {len(equations.values):,} numbers takes {work / MOST_WORK:.1f} times too long"
+        problems.add(None, found, "write shorter lines with fewer numbers, or keep some as they are with `fixed(...)`")
+        return None
+    for name, _ in needed:
+        parts.bare.pop(name, None)  # a feature, not a misspelt output
+    return plant
 
 
 class Equations:
@@ -264,6 +271,40 @@ class Equations:
         other = needed_by(read_by([node]), self.definitions) - self.definitions.keys() - set(self.inputs_after)
         return None if other else compiled([node], self.inputs_after, self.definitions)
 
+    def work(self) -> int:
+        """Return the work of a fit: numbers times operations, summed over groups of lines that share numbers.
+
+        A function counts as four operations. Hidden states join all lines, and double the work.
+        """
+        groups, work = self.groups(), 0
+        if self.plant.hidden:
+            groups = [([*self.computed], np.arange(len(self.values)))] * 2
+        for some, numbers in groups:
+            lines = [self.computed[line] for line in some]
+            read = needed_by(set().union(*map(names_in, lines)), self.definitions)
+            nodes = [*lines, *(self.definitions.get(name, NOTHING) for name in read)]
+            calls = [one.function for node in nodes for one in nodes_of(node) if isinstance(one, Call)]
+            work += len(numbers) * sum(1 if OPERATIONS[name].level and name != "^" else 4 for name in calls)
+        return work
+
+    @property
+    def predictions(self) -> list[str]:
+        """The left-hand sides of the lines whose values are seen, the reward first."""
+        seen = [REWARD, *(f"{NEXT} {name}" for name in self.task.observation_names)]
+        return [line for line in seen if line in self.computed]
+
+    def groups(self) -> list[tuple[list[str], npt.NDArray[np.intp]]]:
+        """Return groups of `predictions` that share numbers, with the indices of these; no number is in two groups."""
+        groups: list[tuple[list[str], set[int]]] = []
+        for line in self.predictions:
+            read = needed_by(names_in(self.computed[line]), self.definitions, now=True)
+            some, numbers = [line], {int(name[1:]) for name in read if name.startswith("#")}
+            for group in [group for group in groups if group[1] & numbers]:
+                groups.remove(group)
+                some, numbers = group[0] + some, group[1] | numbers
+            groups.append((some, numbers))
+        return [(some, np.array(sorted(numbers), np.intp)) for some, numbers in groups if numbers]
+
 
 def _arrays(*values: Any) -> list[npt.NDArray[np.float64]]:
     return [np.asarray(value, np.float64) for value in values]
@@ -282,21 +323,6 @@ def _margin(node: Node) -> Node | None:
     return None
 
 
-def number_text(value: float) -> str:
-    """Write a fitted number, to 7 significant digits."""
-    return format_number(to_digits(value, SIGNIFICANT_DIGITS))
-
-
-def revised(task: Task, plants: Iterable[Plant | None]) -> Plant:
-    """Return the plant that a task states, revised by those of replies; None for a reply without one."""
-    return functools.reduce(Plant.revised_by, filter(None, plants), known_plant(task))
-
-
-def known_plant(task: Task) -> Plant:
-    """Return the part of the plant that a task states: its reward, its end and the starts of observations."""
-    return Plant(reward=task.reward, ends=task.ends, starts=task.starts)
-
-
 _DRAW = re.compile(rf"(normal|uniform)\(\s*({NUMBER.pattern})\s*,\s*({NUMBER.pattern})\s*\)")
 
 
@@ -312,12 +338,3 @@ def read_start(text: str) -> tuple[str, float, float]:
         if is_ordered and np.isfinite([first, second, second - first]).all():
             return word, first, second
     raise ExpressionError(f"`{text[:40]}` is not a start; write `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`")
-
-
-def drawn_starts(plant: Plant, rng: np.random.Generator) -> list[tuple[str, float]]:
-    """Draw a start for each name in the plant's `starts`; return (name, value)."""
-    drawn = []
-    for name, text in plant.starts:
-        word, first, second = read_start(text)
-        drawn.append((name, float(rng.normal(first, second) if word == "normal" else rng.uniform(first, second))))
-    return drawn

@@ -1,23 +1,25 @@
-"""Fit the numbers of a plant to played transitions by robust least squares, and measure its predictions."""
+"""Fit the numbers of a plant to played steps by robust least squares, and measure its predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.plants.equations import NEXT, REWARD, Column, Equations, Plant
-from policygen.extensions.plants.transitions import Transitions
-from policygen.quantities.operations import OPERATIONS
+from policygen.episodes.trajectory import Trajectory
+from policygen.extensions.plants.equations import Column, Equations
+from policygen.extensions.plants.plant import AHEAD, NEXT, REWARD, PlantRecord, PredictionError
 from policygen.quantities.spelling import compiled
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import NOTHING, Call, names_in, needed_by, nodes_of
+from policygen.tasks.task import Task
 
+BLOCK = 10  # consecutive steps that a bootstrap sample draws together, because neighbouring steps are nearly equal
+MOST_FITTED = 4_000  # steps of a fit; if there are more, evenly spaced blocks are used
 MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
-AHEAD = 20  # steps of the long predictions, whose errors are measured, too
 MARGIN = 0.3  # of the bounds around the observed range, as a share of that range
 LARGEST_ERROR = 1e6  # largest error that is recorded
 MOST_STARTS = 100  # of hidden states, one per state and episode: a fit takes a square of their number
@@ -30,32 +32,105 @@ PRIOR = 0.01  # residual of a hidden start that is one standard deviation from i
 _MOST_AT_ONCE = 2_000_000  # entries of one array while derivatives are computed
 
 
-class PredictionError(NamedTuple):
-    """The errors of predicting one observation, as a share of its change: 1 is as good as "nothing changes"."""
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """The steps of episodes as arrays, in order."""
 
-    name: str
-    one: float  # one step ahead
-    ahead: float | None  # `AHEAD` steps ahead; None if no episode is that long
+    task: Task
+    before: Column  # the observations before each step, shape (n, d)
+    after: Column  # those after it
+    actions: npt.NDArray[Any]  # shape (n,) or (n, m)
+    rewards: Column  # shape (n,)
+    ended: npt.NDArray[np.bool_]  # whether the environment ended the episode after the step, shape (n,)
+    starts: npt.NDArray[np.intp]  # the indices of the first steps of the episodes, shape (episodes,)
 
-    @property
-    def larger(self) -> float:
-        """The larger of the two errors."""
-        return max(self.one, self.ahead or 0.0)
+    @staticmethod
+    def of(task: Task, trajectories: Sequence[Trajectory]) -> Transitions:
+        """Return the steps of these episodes; there must be at least one step."""
+        played = [trajectory for trajectory in trajectories if trajectory.length]
+        bounds = np.cumsum([0, *(episode.length for episode in played)])
+        ended = np.zeros(bounds[-1], np.bool_)
+        ended[bounds[1:] - 1] = [episode.terminated for episode in played]
+        return Transitions(
+            task,
+            np.concatenate([episode.observations[:-1] for episode in played]).astype(np.float64),
+            np.concatenate([episode.observations[1:] for episode in played]).astype(np.float64),
+            np.concatenate([episode.actions for episode in played]),
+            np.concatenate([episode.rewards for episode in played]).astype(np.float64),
+            ended,
+            bounds[:-1],
+        )
 
+    def of_some(self, most: int) -> Transitions:
+        """Return the steps of at most `most` episodes, evenly spaced among all."""
+        count = len(self.starts)
+        if count <= most:
+            return self
+        chosen = np.linspace(0, count - 1, most).round().astype(np.intp)
+        kept = np.isin(self.episode_index, chosen)
+        arrays = {name: getattr(self, name)[kept] for name in ("before", "after", "actions", "rewards", "ended")}
+        return replace(self, starts=np.cumsum([0, *self.lengths[chosen]])[:-1], **arrays)
 
-@dataclass(frozen=True, slots=True)
-class PlantRecord:
-    """A summary of a fitted plant, as an attempt records it and as prompts and `show` print it."""
+    def __len__(self) -> int:
+        return len(self.rewards)
 
-    text: str  # the lines of the plant, with the fitted numbers
-    steps: int  # number of transitions that it was fitted to
-    errors: tuple[PredictionError, ...] = ()  # of each observation
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.intp]:
+        """The number of steps of each episode, shape (episodes,)."""
+        return np.diff([*self.starts, len(self)])
 
-    def to_text(self) -> str:
-        """Return the lines of the plant between comments: the number of steps, and the errors of its predictions."""
-        errors = (f"{e.name} {e.one:.2g} / {'-' if e.ahead is None else f'{e.ahead:.2g}'}" for e in self.errors)
-        told = f'# prediction errors, 1 step / {AHEAD} steps ahead, where 1 is no better than "nothing changes": '
-        return f"# plant fitted to {self.steps:,} steps\n{self.text}\n{told}{', '.join(errors)}"
+    @cached_property
+    def blocks(self) -> npt.NDArray[np.intp]:
+        """The index of the block that each step belongs to, shape (n,); the last block of an episode may be shorter."""
+        within = np.arange(len(self)) - self.starts[self.episode_index]
+        return np.asarray(np.cumsum(within % BLOCK == 0) - 1, np.intp)
+
+    @cached_property
+    def rms_changes(self) -> Column:
+        """The root mean square change of each observation in a step, shape (d,); at least 1e-6 standard deviations."""
+        changes = np.sqrt(((self.after - self.before) ** 2).mean(axis=0))
+        least = 1e-6 * self.before.std(axis=0)
+        return np.asarray(np.where(changes > least, changes, np.maximum(least, 1e-9)))
+
+    @cached_property
+    def episode_index(self) -> npt.NDArray[np.intp]:
+        """The index of the episode that each step belongs to, shape (n,)."""
+        return np.repeat(np.arange(len(self.starts)), self.lengths)
+
+    def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
+        """Return the plant's memory and hidden states at each step, computed from the real observations.
+
+        Args:
+            values: for each of `equations.values` a number, or its values in several variants: shape (variants, 1).
+            hidden: each hidden state at the start of the episodes, shape (episodes,) or (variants, episodes).
+
+        Returns:
+            A column for each remembered value and hidden state, shape (n,) or (variants, n).
+        """
+        starts, lengths = self.starts, self.lengths
+        memory: list[Any] = equations.memory(hidden, len(starts))
+        if not memory:
+            return []
+        variants = next((np.shape(one)[:1] for one in (*values, *hidden) if np.ndim(one) == 2), ())
+        rows = np.empty((len(memory), *variants, len(self)))
+        decided = equations.decided(self.actions)
+        for step in range(int(lengths.max())):
+            running = lengths > step
+            at, lengths = starts[running] + step, lengths[running]
+            starts = starts[running]
+            if not running.all():
+                memory = [np.broadcast_to(column, (*variants, len(running)))[..., running] for column in memory]
+            for row, column in zip(rows, memory, strict=True):
+                row[..., at] = column
+            observed, parts = list(self.before[at].T), [column[at] for column in decided]
+            _, memory = equations.step(observed, memory, parts, values)
+        return list(rows)
+
+    def thinned_steps(self) -> npt.NDArray[np.intp]:
+        """Return the indices of about `MOST_FITTED` steps at most: evenly spaced blocks, including the last."""
+        every = -(-len(self) // MOST_FITTED)
+        last = self.blocks[-1]
+        return np.flatnonzero((last - self.blocks) % every == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +151,13 @@ class FittedPlant:
     steps: int  # number of transitions that it was fitted to
 
     @property
-    def plant(self) -> Plant:
-        """The plant with the numbers of the first member."""
-        return self.equations.with_values(self.values[0])
-
-    @property
     def record(self) -> PlantRecord:
-        """Its summary."""
+        """Its summary, with the numbers of the first member."""
         names, ahead = self.equations.task.observation_names, self.error_ahead
         longer = [None] * len(names) if ahead is None else [to_digits(error, 4) for error in ahead.tolist()]
         each = zip(names, self.error.tolist(), longer, strict=True)
         errors = tuple(PredictionError(name, to_digits(one, 4), error) for name, one, error in each)
-        return PlantRecord(self.plant.to_text(), self.steps, errors)
+        return PlantRecord(self.equations.with_values(self.values[0]).to_text(), self.steps, errors)
 
 
 def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator) -> FittedPlant:
@@ -100,13 +170,11 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator)
     if equations.plant.hidden:
         data = data.of_some(max(2, MOST_STARTS // len(equations.plant.hidden)))
     values, hidden = np.tile(equations.values, (MEMBERS, 1)), _usual_starts(equations, data)
-    predicted = [line for line in (REWARD, *_moves(equations)) if line in equations.computed]
-    if equations.plant.hidden:
-        everything = _Problem(equations, data, predicted, np.arange(len(equations.values)), hidden)
-        values, hidden = everything.solve(MEMBERS - 1, rng)
-    else:
-        for lines, numbers in _independent_groups(equations, predicted):
-            values[:, numbers], _ = _Problem(equations, data, lines, numbers, hidden).solve(MEMBERS - 1, rng)
+    groups = equations.groups()
+    if equations.plant.hidden:  # all lines together
+        groups = [(equations.predictions, np.arange(len(equations.values)))]
+    for lines, numbers in groups:
+        values[:, numbers], hidden = _Problem(equations, data, lines, numbers, hidden).solve(MEMBERS - 1, rng)
     return with_errors(equations, values, data, hidden)
 
 
@@ -143,11 +211,6 @@ def _usual_starts(equations: Equations, data: Transitions) -> Column:
     return np.tile(np.array(means, np.float64)[:, None], (1, len(data.starts)))
 
 
-def _moves(equations: Equations) -> list[str]:
-    """Return the left-hand sides of the lines of observations, stated or not."""
-    return [f"{NEXT} {name}" for name in equations.task.observation_names]
-
-
 def _reward_outside(data: Transitions) -> float:
     """Return the reward of each step out of bounds: the lowest seen, at most 0.
 
@@ -169,36 +232,6 @@ def _seeks_end(equations: Equations, values: list[float], hidden: list[Column], 
         return float(np.mean(made.outcome(list(data.before.T), memory, decided, values, list(data.after.T))[0]))
 
     return paid("1 > 0") >= paid("0 > 1")
-
-
-def work_of_fit(equations: Equations) -> int:
-    """Return the work of a fit: numbers times operations, summed over groups of lines that share numbers.
-
-    A function counts as four operations. Hidden states join all lines, and double the work.
-    """
-    lines = [line for line in (REWARD, *_moves(equations)) if line in equations.computed]
-    groups, work = _independent_groups(equations, lines), 0
-    if equations.plant.hidden:
-        groups = [([*equations.computed], np.arange(len(equations.values)))] * 2
-    for some, numbers in groups:
-        read = needed_by(set().union(*(names_in(equations.computed[line]) for line in some)), equations.definitions)
-        nodes = [*(equations.computed[line] for line in some), *(equations.definitions.get(n, NOTHING) for n in read)]
-        calls = [one.function for node in nodes for one in nodes_of(node) if isinstance(one, Call)]
-        work += len(numbers) * sum(1 if OPERATIONS[name].level and name != "^" else 4 for name in calls)
-    return work
-
-
-def _independent_groups(equations: Equations, lines: Sequence[str]) -> list[tuple[list[str], npt.NDArray[np.intp]]]:
-    """Return groups of lines that share numbers, each with the indices of its numbers; no number is in two groups."""
-    groups: list[tuple[list[str], set[int]]] = []
-    for line in lines:
-        read = needed_by(names_in(equations.computed[line]), equations.definitions, now=True)
-        some, numbers = [line], {int(name[1:]) for name in read if name.startswith("#")}
-        for group in [group for group in groups if group[1] & numbers]:
-            groups.remove(group)
-            some, numbers = group[0] + some, group[1] | numbers
-        groups.append((some, numbers))
-    return [(some, np.array(sorted(numbers), np.intp)) for some, numbers in groups if numbers]
 
 
 def _error(equations: Equations, values: Column, hidden: Column, data: Transitions, steps: int) -> Column | None:
@@ -242,8 +275,9 @@ class _Problem:
         self._equations, self._data, self._numbers, self._hidden = equations, data, numbers, hidden
         self._kept = kept = data.thinned_steps()
         self._decided = [column[kept] for column in equations.decided(data.actions)]
-        targets = dict(zip(_moves(equations), data.after[kept].T, strict=True)) | {REWARD: data.rewards[kept]}
-        scales = dict(zip(_moves(equations), data.rms_changes, strict=True)) | {REWARD: data.rewards.std() or 1.0}
+        seen = [*(f"{NEXT} {name}" for name in equations.task.observation_names), REWARD]
+        targets = dict(zip(seen, [*data.after[kept].T, data.rewards[kept]], strict=True))
+        scales = dict(zip(seen, [*data.rms_changes, data.rewards.std() or 1.0], strict=True))
         self._targets, self._scales = (np.array([some[line] for line in lines]) for some in (targets, scales))
         names = [*equations.inputs, *equations.inputs_after]
         self._predict = compiled([equations.computed[one] for one in lines], names, equations.definitions)
@@ -265,23 +299,21 @@ class _Problem:
         best = np.concatenate([self._equations.values[self._numbers], self._hidden.ravel()])
         residuals = self._residuals(best)
         for _ in range(MOST_STEPS):
-            usual = float(np.median(sizes[sizes > 0])) if ((sizes := np.abs(residuals)) > 0).any() else 0.0
-            if usual == 0:
+            knee = _knee(residuals)
+            if knee == 0:
                 break
-            slopes, error = self._jacobian(best), _robust(residuals, OUTLIER * usual).sum()
+            slopes, roots = self._jacobian(best), _roots(residuals, knee)
+            error = _robust(residuals, knee).sum()
             for damping in DAMPINGS:
-                moved = self._moved(best, slopes, residuals, _roots(residuals, OUTLIER * usual), damping)
+                moved = self._moved(best, slopes, residuals, roots, damping)
                 after = self._residuals(moved)
-                gain = error - _robust(after, OUTLIER * usual).sum()
+                gain = error - _robust(after, knee).sum()
                 if gain > 0:
+                    best, residuals = moved, after
                     break
-            if gain > 0:
-                best, residuals = moved, after
             if gain <= SETTLED * error:
                 break
-        sizes = np.abs(residuals)
-        usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 1.0
-        slopes, roots = self._jacobian(best), _roots(residuals, OUTLIER * usual)
+        slopes, roots = self._jacobian(best), _roots(residuals, _knee(residuals) or OUTLIER)
         found = [best]
         present, block = np.unique(self._data.blocks[self._kept], return_inverse=True)
         for _ in range(samples):
@@ -346,12 +378,16 @@ class _Problem:
         inputs = [*data.before[kept].T, *(column[..., kept] for column in memory), *self._decided, *values]
         with np.errstate(all="ignore"):
             found = self._predict([np.asarray(one, np.float64) for one in (*inputs, *data.after[kept].T)])
-            shape = (variants, len(kept))
             each = zip(found, self._targets, self._scales, strict=True)
-            parts = [
-                np.broadcast_to(_bounded((one - real) / scale, LARGEST_RESIDUAL), shape) for one, real, scale in each
-            ]
-        return np.concatenate([np.zeros((variants, 0)), *parts], axis=1)
+            parts = [_bounded((one - real) / scale, LARGEST_RESIDUAL) for one, real, scale in each]
+        shape = (variants, len(kept))
+        return np.concatenate([np.zeros((variants, 0)), *(np.broadcast_to(part, shape) for part in parts)], axis=1)
+
+
+def _knee(residuals: Column) -> float:
+    """Return the size above which residuals are outliers; 0 if all are 0."""
+    sizes = np.abs(residuals)
+    return OUTLIER * float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
 
 
 def _robust(residuals: Column, knee: float) -> Column:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.plants.equations import ENDS, Column, Equations, Plant, number_text
-from policygen.extensions.plants.fit import linear_least_squares
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.equations import SIGNIFICANT_DIGITS, Column, Equations
+from policygen.extensions.plants.fit import Transitions, linear_least_squares
+from policygen.extensions.plants.plant import ENDS, Plant
 from policygen.policies.features import Reader
-from policygen.quantities.text import is_name, next_of
+from policygen.quantities.text import format_number, is_name, next_of, to_digits
 from policygen.tasks.task import decision_names, outputs_by_actuator
 
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
@@ -59,19 +59,19 @@ class _Sum:
         """The indices of the variables that it reads."""
         return frozenset(itertools.chain(*self.products))
 
-    def reads_from(self, first: int) -> bool:
-        """Return whether it reads a variable whose index is at least `first`."""
-        return max(self.variables, default=-1) >= first
-
     def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
         """Return the lines that define parts of a long sum (NAME_1, NAME_2, ...), and the sum as text over `names`."""
         terms = []
         for weight, product in zip(self.weights, self.products, strict=True):
             powers = [names[v] if n == 1 else f"{names[v]}^{n}" for v, n in Counter(product).items()]
-            terms.append("*".join([number_text(weight), *powers]))
+            terms.append("*".join([_number(weight), *powers]))
         parts = [" + ".join(terms[i : i + MOST_IN_A_LINE]) for i in range(0, len(terms), MOST_IN_A_LINE)] or ["0"]
         before = [(f"{name}_{k}", _signed(part)) for k, part in enumerate(parts[:-1], 1)]
         return before, _signed(" + ".join([*(part for part, _ in before), parts[-1]]))
+
+
+def _number(value: float) -> str:
+    return format_number(to_digits(value, SIGNIFICANT_DIGITS))
 
 
 def _signed(text: str) -> str:
@@ -79,7 +79,10 @@ def _signed(text: str) -> str:
 
 
 class _Identification:
-    """The identification of a plant from transitions."""
+    """The identification of a plant from transitions.
+
+    Variables of sums are numbered: observations before the step, parts of the action, observations after the step.
+    """
 
     def __init__(self, data: Transitions, known: Plant) -> None:
         self._data, self._known, self._task = data, known, data.task
@@ -90,13 +93,12 @@ class _Identification:
         each = zip(self._task.actuators, outputs_by_actuator(self._task), strict=True)
         self._parts = [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
         self._decided = np.column_stack([decided[name] for name in self._parts])
+        self._first_later = len(self._names) + len(self._parts)
         self._held_out = data.blocks % 4 == 3
         delays = range(min(MOST_DELAY, len(data) // (STEPS_PER_TERM * 4)) + 1)
         errors = [self._squared_error(delay) for delay in delays]
         delay = int(np.argmin(errors))
-        delay = delay if errors[delay] < DELAY_ERROR_RATIO * errors[0] else 0
-        self._acting = self._delayed(delay)
-        self._delays = [(name, [self._free_name(f"{name}_{k}") for k in range(1, delay + 1)]) for name in self._parts]
+        self._delay = delay if errors[delay] < DELAY_ERROR_RATIO * errors[0] else 0
         self._angles = _cosines_and_sines(np.concatenate([data.before, data.after]))
 
     def _delayed(self, delay: int) -> Column:
@@ -118,35 +120,34 @@ class _Identification:
 
     def plant(self) -> Plant:
         """Return the plant: the equations of motion, the reward and the end."""
-        data, names = self._data, self._names
+        data = self._data
         sines = {j for _, j in self._angles}
         turns = {i: _angle(data.after, i, j) - _angle(data.before, i, j) for i, j in self._angles}
         targets = {
             i: (turns[i] + np.pi) % (2 * np.pi) - np.pi if i in turns else data.after[:, i] - data.before[:, i]
-            for i in range(len(names))
+            for i in range(len(self._names))
             if i not in sines
         }
         limits = {i: self._limits(i) if i not in turns else (None, None) for i in targets}
-        values = np.column_stack([data.before, self._acting])
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
+        values = np.column_stack([data.before, self._delayed(self._delay)])
         products, columns, sums = self._explicit(values, targets, inside, sines)
         # Most simulators move positions by the speeds after the step, so a line may read another value after the step.
-        later = [i for i in targets if i not in turns]
-        wide = [*products, *((values.shape[1] + k,) for k in range(len(later)))]
+        later = {i: self._first_later + k for k, i in enumerate(i for i in targets if i not in turns)}
         for i in sorted(targets, key=lambda i: -sums[i].error):
-            free = [k for k, j in enumerate(later) if j != i and not sums[j].reads_from(values.shape[1])]
-            if (
-                sums[i].error < GOOD_ENOUGH
-                or not free
-                or (i in later and any(values.shape[1] + later.index(i) in one.variables for one in sums.values()))
-            ):
+            free = [j for j in later if j != i and not self._reads_later(sums[j])]
+            is_read = any(later.get(i) in one.variables for one in sums.values())
+            if sums[i].error < GOOD_ENOUGH or not free or is_read:
                 continue
-            some = [*range(len(products)), *(len(products) + k for k in free)]
-            with_later = np.column_stack([columns, data.after[:, later]])[:, some]
-            found = _sparse([wide[k] for k in some], with_later, targets[i], self._held_out, inside[i])
+            offered = [*products, *((later[j],) for j in free)]
+            with_later = np.column_stack([columns, data.after[:, free]])
+            found = _sparse(offered, with_later, targets[i], self._held_out, inside[i])
             if found.error < LATER_ERROR_RATIO * sums[i].error:
                 sums[i] = found
         return self._written(sums, limits, later)
+
+    def _reads_later(self, found: _Sum) -> bool:
+        return max(found.variables, default=-1) >= self._first_later
 
     def _explicit(
         self, values: Column, targets: dict[int, Column], inside: dict[int, npt.NDArray[np.bool_]], sines: set[int]
@@ -169,36 +170,32 @@ class _Identification:
         return products, columns, sums
 
     def _written(
-        self, sums: dict[int, _Sum], limits: dict[int, tuple[float | None, float | None]], later: Sequence[int]
+        self, sums: dict[int, _Sum], limits: dict[int, tuple[float | None, float | None]], later: dict[int, int]
     ) -> Plant:
         """Return the plant whose lines are these sums; each line comes after those whose later values it reads."""
-        names = self._names
-        later_names = [self._free_name(f"later_{names[i]}") for i in later]
-        acting = [late[-1] if late else part for part, late in self._delays]
-        variables = [*names, *acting, *later_names]
-        lets = [
-            (late, f"prev({before})")
-            for part, all_late in self._delays
-            for before, late in itertools.pairwise([part, *all_late])
-        ]
+        names, sine_of = self._names, dict(self._angles)
+        acting, lets = list[str](), list[tuple[str, str]]()
+        for part in self._parts:
+            late = [part, *(self._free_name(f"{part}_{k}") for k in range(1, self._delay + 1))]
+            lets += [(after, f"prev({before})") for before, after in itertools.pairwise(late)]
+            acting.append(late[-1])
+        later_names = {i: self._free_name(f"later_{names[i]}") for i in later}
+        variables = [*names, *acting, *later_names.values()]
         lines: dict[str, str] = {}
-        sine_of = dict(self._angles)
-        for i in sorted(sums, key=lambda i: sums[i].reads_from(len(names) + len(self._parts))):
+        for i in sorted(sums, key=lambda i: self._reads_later(sums[i])):
             name = names[i]
+            change = self._free_name(f"{'turn' if i in sine_of else 'change'}_{name}")
+            before, text = sums[i].lines(variables, change)
             if i in sine_of:
-                other = names[sine_of[i]]
-                angle, turn = self._free_name(f"angle_{name}"), self._free_name(f"turn_{name}")
-                before, text = sums[i].lines(variables, turn)
-                lets += [(angle, f"atan2({other}, {name})"), *before, (turn, text)]
-                lines |= {name: f"cos({angle} + {turn})", other: f"sin({angle} + {turn})"}
+                other, angle = names[sine_of[i]], self._free_name(f"angle_{name}")
+                lets += [(angle, f"atan2({other}, {name})"), *before, (change, text)]
+                lines |= {name: f"cos({angle} + {change})", other: f"sin({angle} + {change})"}
                 continue
-            before, text = sums[i].lines(variables, self._free_name(f"change_{name}"))
             lets += before
             text = _within(_signed(f"{name} + {text}") if sums[i].products else name, *limits[i])
-            place = len(names) + len(self._parts) + later.index(i)
-            if any(place in other.variables for other in sums.values()):
-                lets.append((later_names[later.index(i)], text))
-                text = later_names[later.index(i)]
+            if any(later[i] in other.variables for other in sums.values()):
+                lets.append((later_names[i], text))
+                text = later_names[i]
             lines[name] = text
         ends = self._known.ends or self._end()
         ordered = tuple((name, lines[name]) for name in names)
@@ -266,7 +263,7 @@ class _Identification:
         if ends and data.ended.any() and ENDS not in self._task.quantity_names:
             extra = float(np.mean((data.rewards - predicted)[data.ended]))
             if abs(extra) > 1e-6 * max(1.0, abs(float(data.rewards.mean()))):
-                text = _signed(f"{text} + {number_text(extra)}*ends")
+                text = _signed(f"{text} + {_number(extra)}*ends")
         return text
 
     def _end(self) -> str:
@@ -277,14 +274,14 @@ class _Identification:
         unexplained, tests = data.ended.copy(), list[str]()
         while unexplained.any():
             found: list[tuple[int, str, npt.NDArray[np.bool_]]] = []
-            for name, column in zip(reader.names, columns, strict=True):
-                for sign, symbol in ((1, ">"), (-1, "<")):
-                    values = sign * column
-                    bound = float(values[~data.ended].max(initial=-np.inf))
-                    covered = unexplained & (values > bound)
-                    if covered.any() and np.isfinite(bound):
-                        edge = sign * (bound + float(values[covered].min())) / 2
-                        found.append((int(covered.sum()), f"{name} {symbol} {number_text(edge)}", covered))
+            for (name, column), sign in itertools.product(zip(reader.names, columns, strict=True), (1, -1)):
+                values = sign * column
+                bound = float(values[~data.ended].max(initial=-np.inf))
+                covered = unexplained & (values > bound)
+                if covered.any() and np.isfinite(bound):
+                    edge = sign * (bound + float(values[covered].min())) / 2
+                    test = f"{name} {'>' if sign > 0 else '<'} {_number(edge)}"
+                    found.append((int(covered.sum()), test, covered))
             if not found:
                 break
             _, test, covered = max(found, key=lambda one: one[0])
@@ -298,7 +295,7 @@ def _angle(rows: Column, cosine: int, sine: int) -> Column:
 
 
 def _within(text: str, low: float | None, high: float | None) -> str:
-    limits = [number_text(limit) for limit in (low, high) if limit is not None]
+    limits = [_number(limit) for limit in (low, high) if limit is not None]
     function = "clip" if len(limits) == 2 else "min" if low is None else "max"
     return f"{function}({', '.join([text, *limits])})" if limits else text
 

@@ -9,24 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.play import Array, Copies, Flags, Stepped, play, play_together
 from policygen.episodes.requirements import Penalty
-from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plants.equations import Equations, Plant, revised
-from policygen.extensions.plants.fit import FittedPlant, fit_plant
+from policygen.episodes.trajectory import Actor, Trajectory
+from policygen.extensions.plants.equations import Column, Equations, read_start
+from policygen.extensions.plants.fit import FittedPlant, Transitions, fit_plant
 from policygen.extensions.plants.identify import identify_plant
-from policygen.extensions.plants.notes import FITTED_PLANT, MOST_ROUNDS, PLANT
-from policygen.extensions.plants.simulate import play_in_plant
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.plant import FITTED_PLANT, MOST_ROUNDS, PLANT, revised
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import TuningState
 from policygen.search.refine.cma import tune
 from policygen.search.refine.tunable import Refined, Trials, Vector
 
+LANES = 4_096  # episodes that are played side by side
 INNER_EPISODES = 2_000  # in the plant, for one search
 POPULATION = 24  # more candidates cost hardly more: all are computed together
 COMPARED = 24  # episodes in the plant for comparing policies
@@ -52,15 +53,22 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
         return None
     floor = trials.tunable(policy).floor
     known = revised(task, map(PLANT.of, trials.attempts))
+
+    def fitted_search() -> _PlantSearch:
+        """Fit the given equations, or for each missing one the equation identified from the data."""
+        data = Transitions.of(task, seen)
+        names = {name for name, _ in known.next}
+        whole = names >= {*task.observation_names} and known.reward and (known.ends or not data.ended.any())
+        equations = Equations(task, known if whole else identify_plant(data, known).revised_by(known))
+        return _PlantSearch(fit_plant(equations, data, rng), trials, int(rng.integers(2**31)))
+
     tried: list[Refined] = []
     for _ in range(MOST_ROUNDS):
         if len(watched) >= trials.episodes or not trials.affords_one():
             break
-        fitted = _fitted(known, Transitions.of(task, seen), rng)
-        inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
+        inside = fitted_search()
         last = (tried[-1].policy, tried[-1].state) if tried else (policy, trials.state)
-        each = [inside.search(*begin, floor) for begin in ((policy, trials.state), last)]
-        both = [one for one in each if one is not None]
+        both = list(filter(None, (inside.search(*begin, floor) for begin in ((policy, trials.state), last))))
         if not both:
             return None
         found = both[inside.index_of_best([one.policy for one in both])]
@@ -72,23 +80,15 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
         seen += real
         if inside.margin is not None and not any(one.terminated for one in seen):
             continue  # no episode has reached the end yet: fit this one too, and search again
-        if _agrees(fitted, found.policy, real[0], seen):
+        if _agrees(inside.fitted, found.policy, real[0], seen):
             break
     if not tried:
         return None
-    fitted = _fitted(known, Transitions.of(task, seen), rng)
-    inside = _PlantSearch(fitted, trials, int(rng.integers(2**31)))
+    inside = fitted_search()
     best = tried[inside.index_of_best([one.policy for one in tried])]
-    notes, place = {FITTED_PLANT.key: fitted.record}, f"in a plant fitted to {fitted.record.steps:,} steps"
+    record = inside.fitted.record
+    notes, place = {FITTED_PLANT.key: record}, f"in a plant fitted to {record.steps:,} steps"
     return replace(best, episodes=len(watched), method="model", watched=tuple(watched), notes=notes, place=place)
-
-
-def _fitted(known: Plant, data: Transitions, rng: np.random.Generator) -> FittedPlant:
-    """Fit the given equations, or for each missing one the equation identified from the data."""
-    names = set(data.task.observation_names)
-    whole = names <= {name for name, _ in known.next} and known.reward and (known.ends or not data.ended.any())
-    equations = Equations(data.task, known if whole else identify_plant(data, known).revised_by(known))
-    return fit_plant(equations, data, rng)
 
 
 def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequence[Trajectory]) -> bool:
@@ -112,7 +112,7 @@ class _PlantSearch:
     """
 
     def __init__(self, fitted: FittedPlant, trials: Trials, first_seed: int) -> None:
-        self._fitted, self._first, self._searches, task = fitted, first_seed, 0, fitted.equations.task
+        self.fitted, self._first, self._searches, task = fitted, first_seed, 0, fitted.equations.task
         # A plant does not predict what `info` holds.
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
         measure = trials.measure
@@ -128,7 +128,7 @@ class _PlantSearch:
         penalty, offset = Penalty(self._task, INNER_EPISODES), self._first + 1_000_000 * self._searches
 
         def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
-            played = play_in_plant(self._fitted, policies, seeds)
+            played = play_in_plant(self.fitted, policies, seeds)
             return penalty(self._values(played), played)
 
         def seeds(first: int, count: int) -> range:
@@ -139,7 +139,7 @@ class _PlantSearch:
 
     def index_of_best(self, policies: Sequence[Policy]) -> int:
         """Return the index of the best policy in the plant: highest score less the cost of violated requirements."""
-        played = play_in_plant(self._fitted, policies, range(self._first, self._first + COMPARED))
+        played = play_in_plant(self.fitted, policies, range(self._first, self._first + COMPARED))
         return int(np.argmax(Penalty(self._task, 1)(self._values(played), played)))
 
     def _values(self, played: Sequence[Sequence[Trajectory]]) -> Vector:
@@ -162,3 +162,90 @@ class _PlantSearch:
     def _margins(self, observations: npt.NDArray[np.floating[Any]]) -> Vector:
         assert self.margin is not None
         return np.asarray(self.margin(list(observations.T.astype(np.float64)))[0], np.float64)
+
+
+# --- episodes in a plant ----------------------------------------------------------------------------------------------
+
+
+class PlantCopies(Copies):
+    """Copies of a fitted plant; the seed determines the ensemble's member and the start.
+
+    A copy fails if it leaves the bounds of the data or its reward is not finite. Its episode then ends, and the reward
+    of its last step is the plant's `reward_outside` for each step left until the limit.
+
+    Args:
+        starts: first observations, shape (k, d), instead of those that k seeds draw.
+    """
+
+    engine: ClassVar[str] = "plant"
+    most_idle: ClassVar[float] = 0.5
+
+    def __init__(self, plant: FittedPlant, starts: Column | None = None) -> None:
+        self._plant, self._equations, self._starts = plant, plant.equations, starts
+        self.most = LANES if starts is None else len(starts)
+        self._low, self._high = plant.low[:, None], plant.high[:, None]
+
+    def begin(self, seeds: Sequence[int], /) -> Array:
+        """Begin an episode with each seed; see `Copies`."""
+        plant, width = self._plant, len(self._low)
+        members = np.asarray(seeds) % len(plant.values)
+        self._values = list(plant.values[members].T)
+        drawn = np.stack([self._start(seed) for seed in seeds])
+        if self._starts is not None:
+            drawn[:, : self._starts.shape[1]] = self._starts
+        columns = list(drawn.T)
+        self._state = columns[:width]
+        self._memory: list[Any] = self._equations.memory(columns[width:], len(seeds))
+        self._steps_left = self._equations.task.max_steps
+        with np.errstate(over="ignore"):
+            self._rows = drawn[:, :width].astype(np.float32)
+        return self._rows
+
+    def _start(self, seed: int) -> Column:
+        """Return a start that was seen, hidden states last, with the plant's `start` lines applied."""
+        rng, stated = np.random.default_rng(seed), self._equations.plant
+        start = self._plant.starts[rng.integers(len(self._plant.starts))].copy()
+        for name, text in stated.starts:
+            word, *numbers = read_start(text)
+            start[[*self._equations.task.observation_names, *stated.hidden].index(name)] = getattr(rng, word)(*numbers)
+        return np.asarray(start, np.float64)
+
+    def step(self, actions: npt.NDArray[Any], /) -> Stepped:
+        """Step every copy; see `Copies`."""
+        equations, plant = self._equations, self._plant
+        n = len(self._state[0])
+        decided = equations.decided(actions)
+        moved, memory = equations.step(self._state, self._memory, decided, self._values)
+        after = np.stack([np.broadcast_to(column, n) for column in moved])
+        outside = ~((after >= self._low) & (after <= self._high)).all(axis=0)
+        if outside.any():
+            after[:, outside] = np.clip(np.nan_to_num(after[:, outside]), self._low, self._high)
+        paid, ends = equations.outcome(self._state, self._memory, decided, self._values, list(after))
+        failed = outside | ~np.isfinite(paid)
+        ended = failed | (ends != 0)
+        rewards = np.where(failed, plant.reward_outside * self._steps_left, paid)
+        self._steps_left -= 1
+        self._state, self._memory = list(after), [np.broadcast_to(column, n) for column in memory]
+        with np.errstate(over="ignore"):
+            self._rows = after.T.astype(np.float32)
+        return self._rows, rewards, ended, self._steps_left == 0
+
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
+        """Drop the ended copies; see `Copies`."""
+        self._state, self._memory, self._values = (
+            [column[~ended] for column in columns] for columns in (self._state, self._memory, self._values)
+        )
+        self._rows = self._rows[~ended]
+        return self._rows
+
+
+def play_in_plant(
+    plant: FittedPlant, actors: Sequence[Actor], seeds: Sequence[int], starts: Column | None = None
+) -> list[list[Trajectory]]:
+    """Play each actor in the plant, one episode per seed; return the trajectories of each actor.
+
+    Args:
+        starts: first observations, shape (seeds, d), instead of those that the seeds draw; only with a single actor.
+    """
+    copies = PlantCopies(plant, starts)
+    return play_together(partial(play, plant.equations.task, copies), actors, seeds, copies.most)

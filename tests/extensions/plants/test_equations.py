@@ -11,9 +11,8 @@ import pytest
 from planted import LINE, PENDULUM, equations, plant
 
 from policygen.errors import PolicyError
-from policygen.extensions.plants.equations import Equations, Plant, drawn_starts
-from policygen.extensions.plants.fit import PlantRecord, PredictionError
-from policygen.extensions.plants.notes import FITTED_PLANT, PLANT
+from policygen.extensions.plants.equations import Equations
+from policygen.extensions.plants.plant import FITTED_PLANT, PLANT, Plant, PlantRecord, PredictionError
 from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import attempt_from_record, attempt_to_record
 from policygen.tasks.spaces import Observation
@@ -108,13 +107,6 @@ def test_an_observation_called_ends_is_that_observation() -> None:
     columns = list(np.array([[3.0], [5.0], [7.0]]))
     paid, _ = made.outcome(columns, [], [np.array([1.0])], made.values, columns)
     assert float(np.ravel(paid)[0]) == 6.0
-
-
-def test_starts_are_drawn_as_stated() -> None:
-    stated = Plant(starts=(("rate", "uniform(2, 3)"), ("sin", "normal(5, 0)")))
-    drawn = [dict(drawn_starts(stated, np.random.default_rng(seed))) for seed in range(20)]
-    assert all(2 <= one["rate"] <= 3 and one["sin"] == 5 for one in drawn)
-    assert len({one["rate"] for one in drawn}) == 20
 
 
 # --- in the log of a run ---------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from support import Line
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plants.equations import Equations
-from policygen.extensions.plants.fit import MOST_STARTS, FittedPlant, PlantRecord, PredictionError, fit_plant
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.fit import MOST_STARTS, FittedPlant, Transitions, fit_plant
+from policygen.extensions.plants.plant import PlantRecord, PredictionError
 
 
 def fitted(made: Equations | str, data: Transitions) -> FittedPlant:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from planted import LINE, PENDULUM, driven, episode, played, policy, swings
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plants.equations import Equations, Plant, known_plant
-from policygen.extensions.plants.fit import FittedPlant, with_errors
+from policygen.extensions.plants.equations import Equations
+from policygen.extensions.plants.fit import FittedPlant, Transitions, with_errors
 from policygen.extensions.plants.identify import identify_plant
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.plant import Plant, known_plant
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from planted import LINE, driven, equations, policy
 
-from policygen.extensions.plants.fit import FittedPlant, with_errors
-from policygen.extensions.plants.simulate import PlantCopies, play_in_plant
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.fit import FittedPlant, Transitions, with_errors
+from policygen.extensions.plants.tuning import PlantCopies, play_in_plant
 
 
 def line_plant(text: str, data: Transitions | None = None, factors: Sequence[float] = (1.0,)) -> FittedPlant:
@@ -56,6 +55,8 @@ def test_seeds_decide_on_members_and_starts_whatever_is_played_beside() -> None:
             ((alone,),) = play_in_plant(inside, [actor], (seed,))
             assert np.array_equal(alone.observations, found.observations)
     assert len({float(one.observations[0, 0]) for one in together[0]}) == 4
+    ((stated,),) = play_in_plant(line_plant("start x = normal(5, 0)\nnext x = x"), actors[:1], (0,))
+    assert stated.observations[0, 0] == 5
 
 
 def test_copies_that_are_kept_go_on_as_before() -> None:

@@ -19,10 +19,9 @@ from support import attempts_of, fenced, figure, outcome
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.page.render import own_episodes
 from policygen.extensions.plants import tuning as model
-from policygen.extensions.plants.equations import Equations, Plant
-from policygen.extensions.plants.fit import fit_plant, with_errors
-from policygen.extensions.plants.notes import FITTED_PLANT, PLANT
-from policygen.extensions.plants.transitions import Transitions
+from policygen.extensions.plants.equations import Equations
+from policygen.extensions.plants.fit import Transitions, fit_plant, with_errors
+from policygen.extensions.plants.plant import FITTED_PLANT, PLANT, Plant
 from policygen.extensions.plants.tuning import _agrees, _PlantSearch, tune_in_plant
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt

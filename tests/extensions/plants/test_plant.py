@@ -11,11 +11,8 @@ from searched import POLE, attempts_of, searched, texts
 from support import Written, fenced
 
 from policygen.extensions.plants import tuning as model
-from policygen.extensions.plants.equations import Plant
-from policygen.extensions.plants.fit import AHEAD, PlantRecord, PredictionError
-from policygen.extensions.plants.notes import FITTED_PLANT
-from policygen.extensions.plants.notes import PLANT as STATED
-from policygen.extensions.plants.prompts import plant_view
+from policygen.extensions.plants.plant import AHEAD, FITTED_PLANT, Plant, PlantRecord, PredictionError, plant_view
+from policygen.extensions.plants.plant import PLANT as STATED
 from policygen.policies.parse import parse
 from policygen.prompts.render import render_prompt
 from policygen.runs.attempt import Attempt
