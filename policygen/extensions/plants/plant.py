@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from policygen.registry import resolved
 from policygen.runs.notes import Note
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
@@ -21,6 +22,7 @@ AHEAD = 20  # steps of the long predictions, whose errors are measured beside th
 # Most fits of the plant for a proposal. After each fit a real episode is played, or several short ones.
 MOST_ROUNDS = 25
 Texts = tuple[tuple[str, str], ...]
+_EQUATIONS = "policygen.extensions.plants.equations:Equations"  # imported when a plant is read back: start-up time
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _PREVIOUS = re.compile(r"\bprev\(\s*(\w+)")
 
@@ -116,14 +118,8 @@ class PlantRecord:
         return f"# plant fitted to {self.steps:,} steps\n{self.text}\n{told}{', '.join(errors)}"
 
 
-def _check(task: Task, plant: Plant) -> None:
-    from policygen.extensions.plants.equations import Equations  # start-up time
-
-    Equations(task, plant)
-
-
 # The lines of a plant that a reply wrote, and the plant that an attempt was tuned in.
-PLANT = Note("plant", Plant, check=_check)
+PLANT = Note("plant", Plant, check=lambda task, plant: resolved(_EQUATIONS)(task, plant))
 FITTED_PLANT = Note("fitted_plant", PlantRecord)
 
 
