@@ -23,7 +23,7 @@ from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider
-from policygen.llm.cache import Cache
+from policygen.llm.store import Cache
 from policygen.outgoing import as_html, redacted
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.parts import NOTHING_FOUND

@@ -101,7 +101,7 @@ def _described(task: Task, config: RunConfig, file: Path, step_timeout: float) -
         file: where requests and replies are recorded.
     """
     from policygen.llm import connect
-    from policygen.llm.transcript import Transcript
+    from policygen.llm.store import Transcript
     from policygen.proposers.drafter import described_by
     from policygen.runs.budget import Ledger
     from policygen.runs.request_log import RequestLog, llm_options

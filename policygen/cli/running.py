@@ -98,7 +98,7 @@ def _start(
     loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
 ) -> tuple[Run, Sequence[Tracker | RunPage]]:
     """Begin a run, print its settings, and return it with the listeners that options ask for."""
-    from policygen.llm.cache import Cache
+    from policygen.llm.store import Cache
     from policygen.search.run import start
     from policygen.tasks.discovery import CUT
     from policygen.tasks.task import KIND_WORDS
@@ -144,7 +144,7 @@ def resume(run_folder: Path, **options: Any) -> None:
     With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command. Repeat
     --llm to trust its address, or to give the password in it (the run stores none).
     """
-    from policygen.llm.cache import Cache
+    from policygen.llm.store import Cache
     from policygen.search.resume import resume as resume_run
 
     if opt.installed("sweeps"):

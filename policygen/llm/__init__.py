@@ -95,7 +95,7 @@ PROVIDERS: dict[str, ProviderEntry] = {
         argument="[DIR]",
     ),
     "replay": ProviderEntry(
-        "the recorded replies of an earlier run", "policygen.llm.replay:Replay", argument="RUN", reads_prompts=False
+        "the recorded replies of an earlier run", "policygen.llm.store:Replay", argument="RUN", reads_prompts=False
     ),
 }
 

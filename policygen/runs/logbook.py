@@ -40,7 +40,7 @@ from policygen.files import (
     write_atomically,
 )
 from policygen.llm import read_spec
-from policygen.llm.transcript import Transcript
+from policygen.llm.store import Transcript
 from policygen.runs.attempt import DELETE_AND_SCORE, Attempt, Costs
 from policygen.runs.config import RunConfig
 from policygen.tasks.records import task_from_record, task_to_record

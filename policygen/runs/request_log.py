@@ -13,11 +13,10 @@ from pathlib import Path
 from policygen.errors import BudgetExhausted, LogbookError
 from policygen.files import read
 from policygen.llm import LLMOptions, Provider, reads_prompts
-from policygen.llm.cache import Cache, cache_key
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
-from policygen.llm.transcript import Transcript
+from policygen.llm.store import Cache, Transcript, cache_key
 from policygen.outgoing import shown
 from policygen.runs.budget import Hold, Ledger, Price
 from policygen.runs.config import RequestSettings, RunConfig
@@ -129,7 +128,7 @@ class RequestLog:
         if cache is None:
             return self._send(asked)[0]
         key = cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
-        if (reply := cache.get(key)) is not None:
+        if (reply := cache.get(key, asked.options.max_output_tokens)) is not None:
             return self._charge_and_record(asked.exchange_with(reply, 0))
         exchange, cut_short = self._send(asked)
         if not cut_short:

@@ -18,7 +18,7 @@ from policygen.errors import EnvironmentFault, LogbookError, PathError
 from policygen.files import damaged
 from policygen.llm import Provider, connect
 from policygen.llm.messages import Exchange, FailedExchange, Message
-from policygen.llm.transcript import REMEDY
+from policygen.llm.store import REMEDY
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt, Counts

@@ -12,9 +12,8 @@ from policygen.episodes.score import Score
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
 from policygen.llm import Provider, connect, reads_prompts
-from policygen.llm.cache import Cache
 from policygen.llm.messages import Exchange, FailedExchange
-from policygen.llm.replay import Replay
+from policygen.llm.store import Cache, Replay
 from policygen.prompts.render import texts_used
 from policygen.proposers.proposer import Proposer
 from policygen.runs import facts

@@ -23,7 +23,7 @@ from measurements import HERE, Measurements, parser_of
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
 from policygen.llm.messages import Exchange
-from policygen.llm.transcript import Transcript
+from policygen.llm.store import Transcript
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import TuningState

@@ -16,10 +16,9 @@ from policygen.errors import TemplateError, UsageError
 from policygen.files import json_of, make_folder, mark, read, write_atomically
 from policygen.llm import Provider, connect, read_spec
 from policygen.llm.base import KeyedProvider
-from policygen.llm.cache import Cache
 from policygen.llm.messages import NO_MODEL, Message, Prompt, Reply
 from policygen.llm.prices import dollars
-from policygen.llm.transcript import Transcript
+from policygen.llm.store import Cache, Transcript
 from policygen.prompts.templates import load_template, render_template
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig

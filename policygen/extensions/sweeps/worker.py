@@ -16,7 +16,7 @@ from typing import Literal
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import Cell
 from policygen.files import read, write_atomically
-from policygen.llm.cache import Cache
+from policygen.llm.store import Cache
 from policygen.runs.config import CHANGEABLE, RunConfig, effective_config, read_assignment
 from policygen.runs.listeners import Listener
 from policygen.runs.logbook import FolderInUse, Logbook, Summary

@@ -1,18 +1,18 @@
-"""The cache answers what was answered before, keeps seeds apart, and costs no run when it is damaged."""
+"""Stored replies: recorded runs, answered again; and the cache, which keeps seeds apart and survives damage."""
 
 from __future__ import annotations
 
+import json
 import multiprocessing
-import sqlite3
-import struct
+import shutil
 import warnings
-from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
+from services import Asked
 from support import (
     ALWAYS_LEFT,
     LEANING,
@@ -26,17 +26,17 @@ from support import (
 )
 
 import policygen
-from policygen.errors import UsageError
-from policygen.llm import LLMOptions
-from policygen.llm.cache import Cache, CacheKey, cache_key
+from policygen.errors import PolicygenError, ProviderError, UsageError
+from policygen.llm import LLMOptions, connect
 from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.store import Cache, cache_key
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one, ä\ud800.")))
 
 
-def key(attempt: int = 1, seed: int = 0, repair: int = 0, **changed: Any) -> CacheKey:
+def key(attempt: int = 1, seed: int = 0, repair: int = 0, **changed: Any) -> str:
     """The key of a request that differs from the usual one in what is given."""
     provider = Written([])
     provider.spec, provider.model = changed.pop("spec", "openai:m"), changed.pop("model", "m")
@@ -50,8 +50,7 @@ REPLY = Reply("| a |\u2028x", "m-2026", 10, 5, 0.25, 1.5, False, "hm", "stop")
 
 
 def replies_in(folder: Path) -> int:
-    with closing(sqlite3.connect(folder / "replies.sqlite")) as connection:
-        return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
+    return len(list(folder.glob("*.json")))
 
 
 QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
@@ -59,11 +58,11 @@ QUICK: dict[str, Any] = {"episodes": 4, "final_episodes": 4, "warmup_episodes": 
 
 def test_an_answer_comes_back_as_it_was_and_costs_nothing() -> None:
     cache = Cache(Path("answers/deep"))
-    assert cache.get(ASKED) is None
+    assert cache.get(ASKED, 100) is None
     cache.put(ASKED, REPLY)
-    assert Cache(cache.folder).get(ASKED) == replace(REPLY, seconds=0.0, cached=True)
+    assert Cache(cache.folder).get(ASKED, 100) == replace(REPLY, seconds=0.0, cached=True)
     cache.put(ASKED, replace(REPLY, text="later"))  # the first one stays
-    assert cache.get(ASKED).text == REPLY.text
+    assert cache.get(ASKED, 100).text == REPLY.text
     assert replies_in(cache.folder) == 1
 
 
@@ -76,7 +75,7 @@ def test_another_request_is_another_request() -> None:
     cache = Cache(Path("answers"))
     cache.put(ASKED, REPLY)
     for name, value in others.items():
-        assert cache.get(key(**{name: value})) is None, name
+        assert cache.get(key(**{name: value}), 100) is None, name
 
 
 def test_replayed_replies_are_not_cached() -> None:
@@ -110,7 +109,6 @@ def test_the_same_run_again_asks_nobody_and_a_new_seed_asks_everything() -> None
     )
     assert one == two
     assert [record["requests"] for record in transcript_of(again.folder)] == [0, 0, 0, 0]
-    assert Path("answers/replies.sqlite").stat().st_size < 100_000
 
 
 def test_attempts_differ_in_their_seed_and_a_run_again_asks_nobody() -> None:
@@ -167,14 +165,23 @@ def test_a_damaged_answer_is_a_warning_and_is_asked_for_again() -> None:
     texts = ("", "{", "[]", '{"text": 1, "model": "m"}', '{"text": "a", "model": "m", "tokens_in": -1}')
     costs = [f'{{"text": "a", "model": "m", "usd": {usd}}}' for usd in ("NaN", "-1e6", "Infinity", "1e300")]
     cache = Cache(Path("answers"))
-    for text in (*texts, *costs, b"\x80\x04.", 7, "[" * 10**5):
+    for text in (*texts, *costs, b"\x80\x04.", "7", "[" * 10**5):
         cache.put(ASKED, REPLY)
-        assert cache.get(ASKED).text == REPLY.text
-        with sqlite3.connect(cache.path) as connection:
-            connection.execute("UPDATE replies SET reply = ?", (text,))
-        connection.close()
-        with pytest.warns(UserWarning, match="damaged; its request is sent again"):
-            assert cache.get(ASKED) is None
+        assert cache.get(ASKED, 100).text == REPLY.text
+        (file,) = cache.folder.iterdir()
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.warns(UserWarning, match="is damaged.*|its request is sent again"):
+            assert cache.get(ASKED, 100) is None
+
+
+def test_a_link_in_the_place_of_an_answer_is_not_followed() -> None:
+    cache = Cache(Path("answers"))
+    Path("precious.json").write_text(json.dumps(asdict(REPLY)))
+    Path(f"answers/{ASKED}.json").symlink_to(Path("precious.json").absolute())
+    with pytest.warns(UserWarning, match="not a plain file"):
+        assert cache.get(ASKED, 100) is None
+    cache.put(ASKED, replace(REPLY, text="new"))
+    assert Path("precious.json").read_text() == json.dumps(asdict(REPLY))
 
 
 def test_half_a_character_in_an_answer_turns_no_cache_off() -> None:
@@ -186,82 +193,23 @@ def test_half_a_character_in_an_answer_turns_no_cache_off() -> None:
     assert transcript_of(first.folder)[0]["reply"]["text"].endswith("\ufffd half")
 
 
-def test_what_is_no_cache_is_a_sentence_before_anything_is_asked() -> None:
-    folder = Path("answers")
-    folder.mkdir()
-    path = folder / "replies.sqlite"
-    kept = folder / "mine.txt"
-    kept.write_text("mine")
-    with sqlite3.connect("elsewhere.sqlite") as connection:
-        connection.execute("CREATE TABLE notes (text)")
-    connection.close()
-    for make in (
-        lambda: path.write_bytes(b"not a database at all" * 100),
-        lambda: path.mkdir(),
-        lambda: path.symlink_to(Path("elsewhere.sqlite").absolute()),
-        lambda: path.write_bytes(Path("elsewhere.sqlite").read_bytes()),
-    ):
-        make()
-        with pytest.raises(UsageError, match="delete the folder, or choose another") as failure:
-            run(ChatServer(), "runs")
-        assert "\n" not in str(failure.value)
-        assert not Path("runs").exists()
-        if path.is_dir() and not path.is_symlink():
-            path.rmdir()
-        else:
-            path.unlink()
-    assert kept.read_text() == "mine"
-    assert Path("elsewhere.sqlite").exists()
+def test_a_folder_that_cannot_be_made_is_a_sentence_before_anything_is_asked() -> None:
+    Path("answers").write_text("mine")
+    with pytest.raises(PolicygenError, match="choose another --cache"):
+        run(ChatServer(), "runs")
+    assert not Path("runs").exists()
+    assert Path("answers").read_text() == "mine"
 
 
-def test_a_strangers_trigger_is_not_pulled() -> None:
-    cache = Cache(Path("answers"))
-    with sqlite3.connect(cache.path) as connection:
-        connection.execute("CREATE TRIGGER evil AFTER INSERT ON replies BEGIN DELETE FROM replies; END")
-    connection.close()
-    with pytest.raises(UsageError, match="not a cache of policygen"):
-        Cache(cache.folder)
-
-
-def test_a_strangers_journal_deletes_no_file() -> None:
-    cache = Cache(Path("answers"))
-    cache.put(ASKED, REPLY)
-    victim = Path("precious.txt").absolute()
-    victim.write_text("precious")
-    name, magic = str(victim).encode(), bytes.fromhex("d9d505f920a163d7")
-    pages = cache.path.stat().st_size // 4096
-    head = (magic + struct.pack(">IIIII", 0, 1, pages, 512, 4096)).ljust(512, b"\0")
-    end = struct.pack(">I", 2**30 // 4096 + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
-    journal = Path("answers/replies.sqlite-journal")
-    journal.write_bytes(head + end)
-    with pytest.raises(UsageError, match="names a file outside the cache"):
-        Cache(cache.folder)
-    with pytest.warns(UserWarning, match="the run continues without it"):
-        assert cache.get(ASKED) is None
-    journal.unlink()
-    assert victim.read_text() == "precious"
-    journal.symlink_to(victim)
-    with pytest.raises(UsageError, match="is a link, or not a plain file"):
-        Cache(cache.folder)
-    assert victim.read_text() == "precious"
-
-
-@pytest.mark.parametrize("harm", ["gone", "rubbish", "a page"])
-def test_a_cache_that_is_lost_on_the_way_is_one_warning_and_the_run_is_whole(harm: str) -> None:
-    path = Path("answers/replies.sqlite")
-
+def test_a_cache_that_is_lost_on_the_way_is_one_warning_and_the_run_is_whole() -> None:
     def spoil(attempt: policygen.Attempt) -> None:
-        if attempt.number == 1 and harm == "gone":
-            path.unlink()
-            path.parent.rmdir()
-        elif attempt.number == 1:
-            path.write_bytes(b"rubbish" * 1000 if harm == "rubbish" else path.read_bytes()[:4096] + b"\xff" * 4096)
+        if attempt.number == 1:
+            shutil.rmtree("answers")
 
     with ChatServer([LEANING, ALWAYS_LEFT, LEANING]) as server, pytest.warns(UserWarning, match="answers") as said:
         result = run(server, "runs", on_attempt=spoil)
-    sentences = [str(one.message) for one in said if "answers" in str(one.message)]
-    assert len(sentences) == 1
-    assert "the run continues without it" in sentences[0]
+    (sentence,) = [str(one.message) for one in said if "answers" in str(one.message)]
+    assert "the run continues without the cache" in sentence
     assert figure(result, "requests") == 3
 
 
@@ -284,11 +232,11 @@ def put_many(folder: Path, first: int) -> None:
     cache = Cache(folder)
     for number in range(20):
         asked = key(number % 10, seed=first)
-        if cache.get(asked) is None:
+        if cache.get(asked, 100) is None:
             cache.put(asked, replace(REPLY, text=f"{first} {number}"))
         shared = key(number)
         cache.put(shared, REPLY)
-        assert cache.get(shared).text == REPLY.text
+        assert cache.get(shared, 100).text == REPLY.text
 
 
 def test_processes_share_it() -> None:
@@ -300,3 +248,88 @@ def test_processes_share_it() -> None:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
     assert replies_in(Path("answers")) == 20 + 4 * 10
+
+
+# --- replay ----------------------------------------------------------------------------------------------------------
+
+FIRST = Reply("one\u2028 \u00e9", "gpt-5-mini", 100, 20, usd=0.5, seconds=3.0, reasoning="hm", finish_reason="stop")
+SECOND = Reply("two", "gpt-5-mini", 110, 30, truncated=True)
+
+
+def _line(reply: Reply | None, error: str | None = None, attempt: int = 1, content: str = "go") -> str:
+    messages = [{"role": "user", "content": content}]
+    record = {
+        "attempt": attempt,
+        "request": 0,
+        "requests": 1,
+        "messages": messages,
+        "reply": asdict(reply) if reply else None,
+        "error": error,
+    }
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _run(tmp_path: Path, text: str) -> str:
+    (tmp_path / "transcript.jsonl").write_text(text, encoding="utf-8", newline="\n")
+    return f"replay:{tmp_path}"
+
+
+def _prompt(attempt: int, repair: int = 0, content: str = "go") -> Prompt:
+    return Prompt((Message("user", content),), key=(attempt, repair))
+
+
+def test_each_reply_belongs_to_its_attempt_and_costs_nothing(tmp_path: Path, asked: Asked) -> None:
+    text = _line(None, "the server was down") + "\n" + _line(FIRST) + _line(SECOND, attempt=2)
+    provider = connect(_run(tmp_path, text), LLMOptions())
+    second, first = asked(provider, _prompt(2)), asked(provider, _prompt(1, content="of another template"))
+    assert (first.text, first.model, first.tokens_in, first.tokens_out) == (FIRST.text, "gpt-5-mini", 100, 20)
+    assert (first.usd, first.reasoning) == (0.0, "hm")
+    assert first.seconds < 1
+    assert (second.text, second.truncated) == ("two", True)
+    with pytest.raises(ProviderError, match="2 replies, and none to this request; use the task"):
+        asked(provider, _prompt(2, 1, "something else"))
+
+
+def test_a_question_of_another_number_gets_the_answer_to_the_same_messages(tmp_path: Path, asked: Asked) -> None:
+    text = _line(FIRST, content="which way?") + _line(SECOND, attempt=2, content="and now?")
+    provider = connect(_run(tmp_path, text), LLMOptions())
+    assert [asked(provider, _prompt(0, content=c)).text for c in ("and now?", "which way?")] == ["two", FIRST.text]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path, asked: Asked) -> None:
+    whole = _line(FIRST)
+    (tmp_path / "transcript.jsonl").write_bytes((whole + whole).encode()[: -len(whole.encode()) // 2 - 1])
+    provider = connect(f"replay:{tmp_path}", LLMOptions())
+    assert provider.diagnose().lines[0].endswith("1 reply of gpt-5-mini")
+    assert asked(provider, _prompt(1)).text == FIRST.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{torn\n" + _line(FIRST), "line 1 is not JSON"),
+        (
+            _line(FIRST) + '{"attempt": 1}\n',
+            r"is damaged: a request: .*; restore it from a copy, or replay another run",
+        ),
+        (_line(FIRST) + "[1]\n" + _line(FIRST), "line 2 is not a record"),
+        (_line(FIRST).replace('"tokens_in": 100', '"tokens_in": "many"'), "tokens_in"),
+        (_line(None, "down"), "holds no replies"),
+        ("", "holds no replies"),
+    ],
+)
+def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        connect(_run(tmp_path, text), LLMOptions())
+
+
+def test_a_missing_run_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"replay:RUN needs a run folder.*nowhere"):
+        connect(f"replay:{tmp_path / 'nowhere'}", LLMOptions())
+
+
+@pytest.mark.parametrize(("model", "expected"), [("builtin", False), ("gpt-5-mini", True)])
+def test_what_was_recorded_decides_whether_it_is_a_language_model(tmp_path: Path, model: str, expected: bool) -> None:
+    provider = connect(_run(tmp_path, _line(Reply("a", model))), LLMOptions())
+    assert provider.is_language_model is expected
+    assert provider.model == model
