@@ -56,10 +56,8 @@ def say_own_templates(*configs: RunConfig) -> None:
 
 def say_key(provider: Provider, indent: str = "  ") -> None:
     """Print which server gets a key, if any."""
-    from policygen.llm.base import KeyedProvider
-
-    if isinstance(provider, KeyedProvider) and provider.key_goes_to:
-        say(f"{indent}{provider.key_goes_to}")
+    if key_goes_to := getattr(provider, "key_goes_to", ""):
+        say(f"{indent}{key_goes_to}")
 
 
 def fail(message: str, code: int) -> int:

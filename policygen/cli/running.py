@@ -194,10 +194,9 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
 def _resume_command(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> str:
     """Return a sentence with the command that resumes an interrupted run."""
     from policygen.llm import read_spec
-    from policygen.llm.base import KeyedProvider
 
     config = active_run.config
-    keyed = isinstance(active_run.provider, KeyedProvider) and active_run.provider.key_goes_to
+    keyed = getattr(active_run.provider, "key_goes_to", "")
     words = ["--base-url", config.base_url] if keyed and config.base_url else []
     words += ["--llm", config.llm] if read_spec(config.llm).address else []
     words += ["--cache", str(active_run.cache.folder)] if active_run.cache is not None else []

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dotenv import dotenv_values
+
 from policygen.errors import UsageError
 from policygen.llm.base import ListedProvider
 from policygen.llm.base import LLMOptions as LLMOptions  # other modules import these two from here
 from policygen.llm.base import Provider as Provider
-from policygen.llm.keys import keys_from_file
-from policygen.outgoing import redacted
+from policygen.outgoing import KEY_VARIABLES, redacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
         raise UsageError(f"{spec.strip()!r} does not say which {entry.argument.strip('[]')}: write {_usage(name)}")
     if read.address:
         options = replace(options, base_url=read.address, base_url_from=options.provider_from, named_in=spec)
-    keys_from_file(Path.cwd() / ".env")
+    _keys_from_file(Path.cwd() / ".env")
     provider: ListedProvider = entry.load()(*((argument, options) if entry.argument else ()))
     if read.address:  # a model at another address has scores of its own
         provider.spec = redacted(f"{provider.spec}@{read.address}")
@@ -197,3 +199,23 @@ def _usage(name: str) -> str:
     """Return how a provider is written, such as `openai:MODEL`, `manual[:DIR]` or `builtin`."""
     argument = PROVIDERS[name].argument
     return name + (f"[:{argument[1:]}" if argument.startswith("[") else f":{argument}" if argument else "")
+
+
+def _keys_from_file(path: Path) -> None:
+    """Copy the `KEY_VARIABLES` that the environment lacks from a `.env` file into it.
+
+    Other variables are ignored and nothing is expanded: an untrusted file in the working directory could otherwise
+    choose servers, proxies or code that Python loads.
+
+    Raises UsageError if the file cannot be read.
+    """
+    if not path.is_file():
+        return
+    try:
+        values = dotenv_values(path, interpolate=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path.name} cannot be read: {error}; keys may be set in the environment instead") from None
+    for name in KEY_VARIABLES:
+        value = values.get(name)
+        if value and "\0" not in value:
+            os.environ.setdefault(name, value)

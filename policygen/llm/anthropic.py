@@ -12,8 +12,7 @@ from typing import Any, cast
 
 from policygen.errors import ProviderError, UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, dropped_warning, read_reply, short_text, token_count
-from policygen.llm.hosted import HostedModel
-from policygen.llm.keys import require_key
+from policygen.llm.hosted import HostedModel, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 

@@ -1,4 +1,4 @@
-"""The provider protocols, the options of requests, and the reading of a model's raw text."""
+"""The provider protocol, the options of requests and their price, and the reading of a model's raw text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
@@ -103,8 +103,11 @@ class Provider(Protocol):
         and ProviderError otherwise.
         """
 
+    # A provider may have two things more. `key_goes_to`: a clause such as `the key in OPENAI_API_KEY goes to
+    # api.openai.com`, empty without a key; its requests end in time. `drop(parameter)`: stop sending a parameter that
+    # the model rejects; false if it was dropped before or is required.
 
-@runtime_checkable
+
 class ListedProvider(Provider, Protocol):
     """A provider in the table `PROVIDERS`, or a pool of them; `policygen doctor` checks it."""
 
@@ -112,22 +115,34 @@ class ListedProvider(Provider, Protocol):
         """Check the key and the server, and report what the server says about the model."""
 
 
-@runtime_checkable
-class KeyedProvider(Protocol):
-    """A provider that may hold a key.
+_LISTED = {"openai": "openai", "gemini": "google", "anthropic": "anthropic"}
 
-    `key_goes_to` is a clause such as `the key in OPENAI_API_KEY goes to api.openai.com`; empty without a key.
+
+def dollars(usd: float | None) -> str:
+    """Format a cost in USD; None is unknown."""
+    return "cost unknown" if usd is None else f"${usd:.4f}"
+
+
+def cost(options: LLMOptions, spec: str, model: str, tokens_in: int, tokens_out: int) -> float | None:
+    """Return the cost in USD of one request, by the user's prices if given, else by the price list; None if unknown.
+
+    A model on your own machine (`ollama`, `local`) costs 0. A hosted model at another address, as in
+    `openai:gpt-5-mini@URL`, has no known price. Source: the price list in the installed package genai-prices.
     """
+    if options.prices is not None:
+        return (options.prices[0] * tokens_in + options.prices[1] * tokens_out) / 1e6
+    provider = spec.partition(":")[0].strip().lower()
+    if provider in ("ollama", "local"):
+        return 0.0
+    if provider not in _LISTED or "@http" in spec:
+        return None
+    from genai_prices import Usage, calc_price  # start-up time: the list is long
 
-    key_goes_to: str
-
-
-@runtime_checkable
-class AdaptableProvider(Protocol):
-    """A provider that can leave out a request parameter that its model rejects."""
-
-    def drop(self, parameter: str) -> bool:
-        """Stop sending `parameter`; False if it was dropped before or is required."""
+    try:
+        usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)
+        return float(calc_price(usage, model, provider_id=_LISTED[provider]).total_price)
+    except LookupError:
+        return None
 
 
 # The marks of thinking that chat templates use; servers that do not know a model's template leave them in its text.

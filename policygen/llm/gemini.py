@@ -16,8 +16,7 @@ from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, read_reply, short_text, token_count
-from policygen.llm.hosted import HostedModel, rejected_parameter, status_of
-from policygen.llm.keys import find_key, require_key
+from policygen.llm.hosted import HostedModel, find_key, rejected_parameter, require_key, status_of
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 

@@ -22,8 +22,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessage, ChatComplet
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm.base import Diagnosis, LLMOptions, read_reply, short_text, token_count
-from policygen.llm.hosted import HostedModel, rejected_parameter
-from policygen.llm.keys import Key, find_key, require_key
+from policygen.llm.hosted import HostedModel, Key, find_key, rejected_parameter, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
-
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
-from policygen.llm.base import AdaptableProvider, KeyedProvider, LLMOptions, Provider, token_count
+from policygen.llm.base import LLMOptions, Provider, cost, token_count
 from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_to
-from policygen.llm.prices import cost
 from policygen.outgoing import redacted
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -21,10 +19,6 @@ _ADDED_TOKENS = 4_000  # that a chat template and a hidden system prompt may add
 
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
-
-# Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together. The default
-# of five retries outlasts a rate limit per minute.
-_DEFAULT_WAIT = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,71 +60,61 @@ def ask(
     The reply has at most `max_output_tokens` and contains no key; `usd` is the price, if known, of the charged tokens.
 
     `before_try` is called before every request, retries included; a BudgetExhausted that it raises ends the call. After
-    a transient fault the wait is exponential with jitter, and at least as long as the server asks. `on_wait` is called
-    before each wait and each request. A parameter that the model rejects is dropped, and the request repeated at once.
-    A provider of the user's program may return a plain string.
+    transient faults the waits are 2, 4, 8, ... s, plus up to 2 s at random, so that parallel runs do not retry at once,
+    and at least as long as the server asks; five outlast a rate limit per minute. `on_wait` is called before each wait
+    and each request. A parameter that the model rejects is dropped, and the request repeated at once. A provider of the
+    user's program may return a plain string.
 
     Raises ProviderError for a fault that is not transient, a wait beyond LONGEST_WAIT, or after `options.max_retries`
     retries; also if the provider returns neither a `Reply` nor a string, or raises any other exception.
     """
 
-    bounded = isinstance(provider, KeyedProvider)  # a server has a timeout; a person may take any time
+    spec, bounded = provider.spec, hasattr(provider, "key_goes_to")  # a server has a timeout; a person takes any time
 
     def one_try() -> Reply:
         while True:
             before_try()
             started, now = time.perf_counter(), time.time()
-            on_wait(Wait(provider.spec, now, now + options.timeout_seconds if bounded else None))
+            on_wait(Wait(spec, now, now + options.timeout_seconds if bounded else None))
             try:
                 answer: object = provider.complete(prompt, max_output_tokens)
             except RejectedParameter as error:
                 # drop() returns False the second time, so each parameter is dropped at most once.
-                if not (isinstance(provider, AdaptableProvider) and provider.drop(error.parameter)):
+                if not getattr(provider, "drop", lambda parameter: False)(error.parameter):
                     raise ProviderError(str(error)) from None
             except PolicygenError:
                 raise
             except Exception as error:
                 # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
                 what = f"{type(error).__name__}: {error}".removesuffix(": ")
-                raise ProviderError(f"{provider.spec} failed with {what}") from error
+                raise ProviderError(f"{spec} failed with {what}") from error
             else:
                 reply = Reply(answer, provider.model) if isinstance(answer, str) else answer
                 if not isinstance(reply, Reply):
                     raise ProviderError(
-                        f"{provider.spec} answered with {type(reply).__name__}; `complete` returns a "
+                        f"{spec} answered with {type(reply).__name__}; `complete` returns a "
                         "policygen.llm.messages.Reply, or the model's text as a string"
                     )
                 reply = replace(reply, seconds=time.perf_counter() - started)
                 return _sanitised(provider, prompt, reply, max_output_tokens, options)
 
-    def seconds_to_wait(state: RetryCallState) -> float:
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return one_try()
+        except TransientProviderError as error:
+            fault = error
+        if tries > options.max_retries:
+            raise ProviderError(f"gave up after {'1 try' if tries == 1 else f'{tries} tries'}: {fault}")
         # Servers that ask for no wait, or for too short a one, refuse the next tries as well.
-        seconds = max(_DEFAULT_WAIT(state), getattr(_error(state), "retry_after", None) or 0.0)
+        seconds = max(min(2.0**tries + random.uniform(0, 2), 60), fault.retry_after or 0.0)
         if seconds > LONGEST_WAIT:
             longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
-            raise ProviderError(f"the server asks to wait {longer}: {_error(state)}") from None
-        return seconds
-
-    def announce(state: RetryCallState) -> None:
+            raise ProviderError(f"the server asks to wait {longer}: {fault}")
         now = time.time()
-        on_wait(Wait(provider.spec, now, now + state.upcoming_sleep, str(_error(state))))
-
-    def give_up(state: RetryCallState) -> Reply:
-        tries = "1 try" if state.attempt_number == 1 else f"{state.attempt_number} tries"
-        raise ProviderError(f"gave up after {tries}: {_error(state)}") from None
-
-    return Retrying(
-        retry=retry_if_exception_type(TransientProviderError),
-        wait=seconds_to_wait,
-        stop=stop_after_attempt(options.max_retries + 1),
-        sleep=sleep,
-        before_sleep=announce,
-        retry_error_callback=give_up,
-    )(one_try)
-
-
-def _error(state: RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome is not None else None
+        on_wait(Wait(spec, now, now + seconds, str(fault)))
+        sleep(seconds)
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
@@ -146,7 +130,7 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
         tokens_in=token_count(reply, "tokens_in"),
         tokens_out=token_count(reply, "tokens_out"),
     )
-    reply = cut_to(_plausible(provider, prompt, reply, allowance), allowance)
+    reply = cut_to(_believed(provider, prompt, reply, allowance), allowance)
     if reply.usd is not None:
         return reply
     # If the server names another model than the one asked for, the higher of the two prices counts.
@@ -155,22 +139,21 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
 
 
-def _plausible(provider: Provider, prompt: Prompt, reply: Reply, allowance: int) -> Reply:
+def _believed(provider: Provider, prompt: Prompt, reply: Reply, allowance: int) -> Reply:
     """Lower token counts that the texts cannot have, with a warning; hidden thinking may use the whole allowance."""
     # A token is at least one byte of text.
     most_in = sum(len(one.content.encode(errors="replace")) for one in prompt.messages) + _ADDED_TOKENS
     most_out = max(allowance, len((reply.text + reply.reasoning).encode(errors="replace")))
-    tokens_in = _believed(provider.spec, "prompt", prompt.characters, reply.tokens_in, most_in)
-    tokens_out = _believed(provider.spec, "reply", reply.characters, reply.tokens_out, most_out)
-    return replace(reply, tokens_in=tokens_in, tokens_out=tokens_out)
-
-
-def _believed(spec: str, what: str, characters: int, counted: int | None, most: int) -> int | None:
-    if counted is None or counted <= most:
-        return counted
-    said = f"{spec} counted {counted:,} tokens for a {what} of {characters:,} characters, which cannot be"
-    warnings.warn(f"{said}; {most:,} are charged", stacklevel=2)
-    return most
+    believed = []
+    for what, counted, characters, most in (
+        ("prompt", reply.tokens_in, prompt.characters, most_in),
+        ("reply", reply.tokens_out, reply.characters, most_out),
+    ):
+        if counted is not None and counted > most:
+            said = f"{counted:,} tokens for a {what} of {characters:,} characters, which cannot be"
+            warnings.warn(f"{provider.spec} counted {said}; {most:,} are charged", stacklevel=2)
+        believed.append(counted if counted is None else min(counted, most))
+    return replace(reply, tokens_in=believed[0], tokens_out=believed[1])
 
 
 def _printable(text: str) -> str:

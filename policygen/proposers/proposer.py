@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from policygen.errors import BudgetExhausted, PolicyError, UsageError
 from policygen.llm import Provider
+from policygen.llm.base import cost
 from policygen.llm.messages import NO_MODEL, Exchange, Prompt, Reply
-from policygen.llm.prices import cost
 from policygen.policies.lines import Problem
 from policygen.policies.parse import ParseResult, parse
 from policygen.prompts.render import render_repair

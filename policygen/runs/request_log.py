@@ -13,8 +13,8 @@ from pathlib import Path
 from policygen.errors import BudgetExhausted, LogbookError
 from policygen.files import read
 from policygen.llm import LLMOptions, Provider, reads_prompts
+from policygen.llm.base import cost
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
-from policygen.llm.prices import cost
 from policygen.llm.retry import Wait, ask
 from policygen.llm.store import Cache, Transcript, cache_key
 from policygen.outgoing import shown

@@ -10,8 +10,8 @@ from typing import Any
 from policygen.errors import UsageError
 from policygen.files import find_run
 from policygen.llm import read_spec
+from policygen.llm.base import cost
 from policygen.llm.messages import Prompt
-from policygen.llm.prices import cost
 from policygen.prompts.catalogue import own_templates
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.runs.budget import Ledger

@@ -12,9 +12,8 @@ from services import OPENAI
 
 from policygen.errors import UsageError
 from policygen.llm import PROVIDERS, LLMOptions, check_address, connect
-from policygen.llm.base import read_reply, token_count
-from policygen.llm.keys import Key, find_key
-from policygen.llm.prices import cost
+from policygen.llm.base import cost, read_reply, token_count
+from policygen.llm.hosted import Key, find_key
 
 
 @pytest.mark.parametrize("name", [name for name in PROVIDERS if name not in ("builtin", "random")])

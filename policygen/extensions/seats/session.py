@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from policygen.errors import TemplateError, UsageError
 from policygen.files import json_of, make_folder, mark, read, write_atomically
 from policygen.llm import Provider, connect, read_spec
-from policygen.llm.base import KeyedProvider
+from policygen.llm.base import dollars
 from policygen.llm.messages import NO_MODEL, Message, Prompt, Reply
-from policygen.llm.prices import dollars
 from policygen.llm.store import Cache, Transcript
 from policygen.prompts.templates import load_template, render_template
 from policygen.runs.budget import Ledger
@@ -87,7 +86,7 @@ class Session:
         tell: Callable[[Activity | None], None] = lambda activity: None,
     ) -> None:
         self.folder, self.config, self.provider = folder, config, provider
-        self.concurrency = concurrency if isinstance(provider, KeyedProvider) else 1
+        self.concurrency = concurrency if hasattr(provider, "key_goes_to") else 1
         self.stopped = "interrupted"  # why the session ended early; empty if its work was done
         self.fallback_uses = 0  # number of times that something took the place of a missing value
         # The value of each question (None: neither its answer nor the repair was readable) and its number of repairs.

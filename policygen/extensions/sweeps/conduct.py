@@ -13,7 +13,7 @@ from policygen.extensions.sweeps.plan import SweepPlan, add_to_manifest
 from policygen.extensions.sweeps.worker import Execution, Order, config_of
 from policygen.files import find_resource, make_folder
 from policygen.llm import check_address, connect
-from policygen.llm.prices import dollars
+from policygen.llm.base import dollars
 from policygen.llm.store import Cache
 from policygen.runs.config import CHANGEABLE
 from policygen.runs.facts import BEST, duration, read_record, run_facts
