@@ -17,14 +17,16 @@ SURFACES = [
     *(PACKAGE / "extensions" / f"{name}.py" for name in ("notebook", "trackers", "robust", "film", "mcp_server")),
     *(path for room in ("page", "seats", "sweeps") for path in (PACKAGE / "extensions" / room).glob("*.py")),
     *(PACKAGE / "extensions" / "plots" / f"{name}.py" for name in ("curves", "groups", "style", "traces")),
-    *(PACKAGE / "extensions" / "compare" / f"{name}.py" for name in ("contenders", "results", "figure")),
+    *(PACKAGE / "extensions" / "compare" / f"{name}.py" for name in ("comparison", "contenders")),
     *(path for path in (CHECKOUT / "results" / "benchmarks").rglob("*.py") if not path.name.startswith("test_")),
 ]
 # Functions from which an interval of a mean is made; each surface takes the interval from a fact or a statistic.
 SPREADS = {"std", "stdev", "var", "sem", "ppf", "bootstrap", "stdtrit", "t_quantile", "interval"}
 QUANTILES = {1.96, 1.959964, 1.645}
-# A ratio of times has a geometric mean, whose interval is not symmetric; inputs of a model are scaled by their spread.
+# A ratio of times has a geometric mean, whose interval is not symmetric; inputs of a model are scaled by their spread;
+# means over runs have bootstrap intervals.
 OWN_INTERVALS = {"adviser.py": {"half_interval"}, "encode.py": {"std"}}
+OWN_INTERVALS |= {"curves.py": {"bootstrap"}, "comparison.py": {"std"}}
 
 
 def intervals(source: str) -> list[str]:

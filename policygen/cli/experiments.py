@@ -131,7 +131,6 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     """
     from policygen.extensions.compare.comparison import FORMATS, Comparison
     from policygen.extensions.compare.contenders import read_scores
-    from policygen.extensions.compare.figure import comparison_figure
     from policygen.extensions.plots import style
 
     for output in outputs:
@@ -141,7 +140,7 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
     say(table)
     for output in outputs:
         is_picture = output.suffix.lower().removeprefix(".") in style.FORMATS
-        written = [style.save(comparison_figure(comparison), output)] if is_picture else comparison.write(output)
+        written = [style.save(comparison.figure(), output)] if is_picture else comparison.write(output)
         say("\n".join(map(str, written)))
     say(f"\n{sentence}")
 

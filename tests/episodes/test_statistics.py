@@ -23,7 +23,7 @@ QUANTILES = {1.96, 1.959964, 1.645, 2.576}
 ALLOWED = {
     "episodes/score.py": {"ddof", "stdtr", "stdtrit", "ttest_ind"},  # returns of episodes
     "episodes/requirements.py": {"betaincinv"},  # shares of episodes
-    "extensions/plots/statistics.py": {"bootstrap"},  # scores of runs
+    "extensions/plots/curves.py": {"bootstrap"},  # scores of runs
     "extensions/compare/comparison.py": {"ddof"},  # the standard deviation that the table shows
 }
 

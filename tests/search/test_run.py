@@ -34,7 +34,7 @@ def written(seed: int) -> Path:
 
 
 def labels(*folders: Path) -> list[str]:
-    return [group.label for group in grouped([read_member(folder) for folder in folders])]
+    return [name for _, name in grouped([read_member(folder) for folder in folders])]
 
 
 def test_runs_with_an_edited_template_are_not_averaged_with_those_before() -> None:

@@ -1,1 +1,1 @@
-"""Comparing runs: `contenders` reads and names them, `comparison` tests and prints them, `figure` draws them."""
+"""Comparing runs: `contenders` reads and names them, `comparison` tests, prints and draws them."""

@@ -4,7 +4,7 @@ Requirements come first: a contender that violates hard ones more often than all
 less. All scores are compared by their means, over shared seeds where there are some.
 """
 
-# Imports inside functions: pandas is slow to load.
+# Imports inside functions: pandas and Matplotlib are slow to load.
 
 from __future__ import annotations
 
@@ -14,26 +14,79 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from policygen.episodes import requirements
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import difference, number, score_of_returns
-from policygen.extensions.compare.contenders import Compared
-from policygen.extensions.compare.results import COSTS, Result
-from policygen.extensions.plots.statistics import Interval, interval_over_seeds
-from policygen.extensions.plots.style import Numbers
+from policygen.extensions.compare.contenders import COSTS, Compared, Result
+from policygen.extensions.plots.curves import Interval, Shown, interval_over_seeds, panels_figure
 from policygen.files import write_named
 from policygen.runs.facts import in_brackets
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 FORMATS = ("md", "tex", "csv")
 SIGNIFICANCE = 0.05  # a difference is sure if its corrected p-value is at most this
 _RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a text that begins so for a formula
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender on a task, with its results in the order of their seeds."""
+
+    task: str
+    contender: str
+    results: tuple[Result, ...]
+
+    @cached_property
+    def scores(self) -> list[float]:
+        """The scores of the results."""
+        return [result.score for result in self.results]
+
+    @property
+    def mean(self) -> float:
+        """The mean of the scores."""
+        return fmean(self.scores)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The 95% bootstrap interval of the mean; None for a single run."""
+        return interval_over_seeds(np.array(self.scores))
+
+    @cached_property
+    def violations(self) -> list[Violations]:
+        """How often each requirement was violated, over the episodes of all results."""
+        found: dict[str, Violations] = {}
+        for one in (one for result in self.results for one in result.violations):
+            known = found.get(one.name, replace(one, violated=0, episodes=0))
+            violated, episodes = known.violated + one.violated, known.episodes + one.episodes
+            found[one.name] = replace(known, violated=violated, episodes=episodes)
+        return list(found.values())
+
+    @cached_property
+    def excess(self) -> float:
+        """How much more often than allowed hard requirements are violated; 0 if they are met."""
+        return requirements.excess(self.violations)
+
+    @cached_property
+    def requirements(self) -> str:
+        """Words on violated requirements: `met` if none is violated, empty if there is none."""
+        words = []
+        for one in (one for one in self.violations if one.violated):
+            limit = f", {100 * one.allowed:.3g}% allowed" if one.excess else ""
+            words.append(f"{one.name} violated in {100 * one.share:.3g}% of episodes{limit}")
+        return "; ".join(words) if words else "met" * bool(self.violations)
+
+    @cached_property
+    def by_seed(self) -> dict[int, float]:
+        """The mean score of each seed."""
+        seeds = sorted({result.seed for result in self.results if result.seed is not None})
+        return {seed: fmean(one.score for one in self.results if one.seed == seed) for seed in seeds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +101,8 @@ class Lead:
         seeds: number of shared seeds; 0 if runs are not paired.
     """
 
-    task: str
-    first: str
-    second: str
+    first: Entry
+    second: Entry
     gain: float
     interval: Interval | None
     p: float | None
@@ -64,15 +116,7 @@ class Lead:
     def __str__(self) -> str:
         test = f"p = {_p(self.p)}, " if self.p is not None else ""
         seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}" if self.seeds else "not paired"
-        return f"{self.second} by {number(self.gain)}{in_brackets(self.interval)} ({test}{seeds})"
-
-
-class Published(NamedTuple):
-    """A published mean; None for a standard deviation or a number of runs that is unknown."""
-
-    mean: float
-    std: float | None
-    runs: int | None
+        return f"{self.second.contender} by {number(self.gain)}{in_brackets(self.interval)} ({test}{seeds})"
 
 
 class Comparison:
@@ -80,63 +124,36 @@ class Comparison:
 
     def __init__(self, compared: Compared) -> None:
         self.compared = compared
-        self._results: dict[tuple[str, str], list[Result]] = {}
-        for result in sorted(compared.results, key=lambda one: -1 if one.seed is None else one.seed):
-            self._results.setdefault((result.task, result.contender), []).append(result)
-        self.tasks = list(dict.fromkeys(result.task for result in compared.results))
+        results: dict[str, dict[str, list[Result]]] = {}
+        for result in compared.results:
+            results.setdefault(result.task, {}).setdefault(result.contender, []).append(result)
         self.contenders = list(dict.fromkeys(result.contender for result in compared.results))
         self.amounts = [*dict.fromkeys(name for result in compared.results for name in result.notes), *COSTS]
+        # By task: by how well they meet requirements, then by their means, the best first.
+        self.entries: dict[str, list[Entry]] = {}
+        for task, own in results.items():
+            entries = [
+                Entry(task, name, tuple(sorted(own[name], key=lambda one: -1 if one.seed is None else one.seed)))
+                for name in self.contenders
+                if name in own
+            ]
+            self.entries[task] = sorted(entries, key=lambda one: (one.excess, -one.mean))
 
-    def of(self, task: str, contender: str) -> list[Result]:
-        """Return the results of a contender on a task, in the order of their seeds."""
-        return self._results.get((task, contender), [])
-
-    def scores(self, task: str, contender: str) -> Numbers:
-        """Return the scores of these results, shape (results,)."""
-        return np.array([result.score for result in self.of(task, contender)])
-
-    def violations(self, task: str, contender: str) -> list[Violations]:
-        """Return how often a contender violated each requirement, over the episodes of all its results."""
-        found: dict[str, Violations] = {}
-        for one in (one for result in self.of(task, contender) for one in result.violations):
-            known = found.get(one.name, replace(one, violated=0, episodes=0))
-            violated, episodes = known.violated + one.violated, known.episodes + one.episodes
-            found[one.name] = replace(known, violated=violated, episodes=episodes)
-        return list(found.values())
-
-    def excess(self, task: str, contender: str) -> float:
-        """Return by how much a contender violates hard requirements more often than allowed; 0 if it meets them."""
-        return requirements.excess(self.violations(task, contender))
-
-    def _requirements(self, task: str, contender: str) -> str:
-        """Return words on violated requirements: `met` if none is violated, empty if there is none."""
-        found, words = self.violations(task, contender), []
-        for one in (one for one in found if one.violated):
-            limit = f", {100 * one.allowed:.3g}% allowed" if one.excess else ""
-            words.append(f"{one.name} violated in {100 * one.share:.3g}% of episodes{limit}")
-        return "; ".join(words) if words else "met" * bool(found)
-
-    def ranked(self, task: str) -> list[str]:
-        """Return the contenders of a task: by how well they meet requirements, then by their means, the best first."""
-        present = [name for name in self.contenders if self.of(task, name)]
-        return sorted(present, key=lambda name: (self.excess(task, name), -self.scores(task, name).mean()))
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks, in the order of the results."""
+        return list(self.entries)
 
     @cached_property
     def leads(self) -> list[Lead]:
         """The difference of every two contenders on each of their common tasks."""
-        pairs = ((task, *pair) for task in self.tasks for pair in itertools.combinations(self.ranked(task), 2))
-        found = [_lead(self.of(task, first), self.of(task, second)) for task, first, second in pairs]
+        found = [_lead(*pair) for own in self.entries.values() for pair in itertools.combinations(own, 2)]
         corrected = iter(holm([one.p for one in found if one.p is not None]))
         return [one if one.p is None else replace(one, p=next(corrected)) for one in found]
 
     def behind(self, task: str) -> dict[str, Lead]:
         """Return the lead of the best contender of a task over each other one, by the name of the other."""
-        return {one.second: one for one in self.leads if (one.task, one.first) == (task, self.ranked(task)[0])}
-
-    def published(self, task: str) -> dict[str, Published]:
-        """Return the published scores of a task by column."""
-        columns = [column for column in self.compared.published if task in column.scores]
-        return {column.name: Published(*column.scores[task], column.runs) for column in columns}
+        return {one.second.contender: one for one in self.leads if one.first is self.entries[task][0]}
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -149,24 +166,26 @@ class Comparison:
         import pandas as pd
 
         rows: list[dict[str, Any]] = []
-        for task in self.tasks:
-            ranked, behind = self.ranked(task), self.behind(task)
-            for name in (name for name in self.contenders if name in ranked):
-                scores, every = self.scores(task, name), [{**one.notes, **one.costs} for one in self.of(task, name)]
-                low, high = interval_over_seeds(scores) or (None, None)
-                row = {"task": task, "contender": name, "runs": len(scores), "mean": scores.mean()}
-                row |= {"std": scores.std(ddof=1) if len(scores) > 1 else None, "low": low, "high": high}
-                if one := behind.get(name):
+        for task, entries in self.entries.items():
+            behind = self.behind(task)
+            for entry in sorted(entries, key=lambda one: self.contenders.index(one.contender)):
+                low, high = entry.interval or (None, None)
+                row = {"task": task, "contender": entry.contender, "runs": len(entry.scores), "mean": entry.mean}
+                std = float(np.std(entry.scores, ddof=1)) if len(entry.scores) > 1 else None
+                row |= {"std": std, "low": low, "high": high, "requirements": entry.requirements}
+                if one := behind.get(entry.contender):
                     less, more = one.interval or (None, None)
                     row |= {"difference": -one.gain or 0.0, "p": one.p}
                     row |= {"difference_low": more and -more, "difference_high": less and -less}
-                row["requirements"] = self._requirements(task, name)
+                every = [{**one.notes, **one.costs} for one in entry.results]
                 for amount in self.amounts:
                     row[amount] = fmean(own[amount] for own in every) if all(amount in own for own in every) else None
                 rows.append(row)
-            for name, known in self.published(task).items():
-                row = {"task": task, "contender": name, **known._asdict()}
-                rows.append(row | {"difference": known.mean - self.scores(task, ranked[0]).mean()})
+            for column in self.compared.published:
+                if task in column.scores:
+                    mean, std = column.scores[task]
+                    row = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
+                    rows.append(row | {"difference": mean - entries[0].mean})
         columns = ["task", "contender", "runs", "mean", "std", "low", "high"]
         columns += ["difference", "difference_low", "difference_high", "p", "requirements", *self.amounts]
         return pd.DataFrame(rows, columns=columns).astype({"runs": "Int64"})
@@ -176,12 +195,12 @@ class Comparison:
         """A row for each result: `task`, `contender`, `seed`, `score`, `requirements`, numbers of notes, and costs."""
         import pandas as pd
 
-        columns = ["task", "contender", "seed", "score", "requirements", *self.amounts]
         rows = []
         for one in self.compared.results:
             words = "; ".join(f"{v.name} {v.violated} of {v.episodes}" for v in one.violations)
-            fixed = (one.task, one.contender, one.seed, one.score, words)
-            rows.append({**dict(zip(columns, fixed, strict=False)), **one.notes, **one.costs})
+            row = {"task": one.task, "contender": one.contender, "seed": one.seed, "score": one.score}
+            rows.append({**row, "requirements": words, **one.notes, **one.costs})
+        columns = ["task", "contender", "seed", "score", "requirements", *self.amounts]
         return pd.DataFrame(rows, columns=columns).astype({"seed": "Int64"})
 
     # --- words -------------------------------------------------------------------------------------------------------
@@ -192,41 +211,54 @@ class Comparison:
         return self._on(self.tasks[0]) if len(self.tasks) == 1 else self._on_all()
 
     def _on(self, task: str) -> str:
-        ranked, behind = self.ranked(task), self.behind(task)
-        if self.excess(task, ranked[0]):
-            each = (f"{one}: {self._requirements(task, one)}" for one in self.contenders if one in ranked)
-            return f"No contender meets the hard requirements on {task} ({'; '.join(each)})."
-        allowed = [one for one in ranked if not self.excess(task, one)]
-        violating = [one for one in allowed if self._requirements(task, one) not in ("", "met")]
-        first = "".join(f"{one}: {self._requirements(task, one)}. " for one in violating)
-        if not behind:
-            scores = self.scores(task, ranked[0])
-            score = f"{number(scores.mean())}{in_brackets(interval_over_seeds(scores))}"
-            return f"{first}{ranked[0]} scores {score} on {task}; {len(scores)} seed{'s' * (len(scores) > 1)}."
+        (best, *others), behind = self.entries[task], self.behind(task)
+        named = sorted((best, *others), key=lambda one: self.contenders.index(one.contender))
+        if best.excess:
+            each = "; ".join(f"{one.contender}: {one.requirements}" for one in named)
+            return f"No contender meets the hard requirements on {task} ({each})."
+        violating = [one for one in (best, *others) if not one.excess and any(v.violated for v in one.violations)]
+        first = "".join(f"{one.contender}: {one.requirements}. " for one in violating)
+        if not others:
+            count = len(best.scores)
+            score = f"{number(best.mean)}{in_brackets(best.interval)}"
+            return f"{first}{best.contender} scores {score} on {task}; {count} seed{'s' * (count > 1)}."
         parts: dict[str, list[str]] = {}
-        for name, one in behind.items():
-            if self.excess(task, name):
-                words = f"{name}, which violates requirements ({self._requirements(task, name)})"
+        for other in others:
+            one = behind[other.contender]
+            if other.excess:
+                words = f"{other.contender}, which violates requirements ({other.requirements})"
                 parts.setdefault("better than", []).append(words)
             else:
                 how = "better than" if one.is_sure else "not surely better than" if one.gain else "level with"
-                parts.setdefault(how, []).append(str(one) if one.gain else name)
-        each = (f"{how} {' and '.join(own)}" for how, own in parts.items())
-        return f"{first}On {task} {ranked[0]} is {', and '.join(each)}."
+                parts.setdefault(how, []).append(str(one) if one.gain else other.contender)
+        each = ", and ".join(f"{how} {' and '.join(own)}" for how, own in parts.items())
+        return f"{first}On {task} {best.contender} is {each}."
 
     def _on_all(self) -> str:
         counted: dict[str, list[str]] = {}
-        for task in self.tasks:
-            (leader, *others), behind = self.ranked(task), self.behind(task)
-            sure = others and all(self.excess(task, name) or behind[name].is_sure for name in others)
-            words = f"{leader} is {'surely' if sure else 'not surely'} the best" if others else f"{leader} is alone"
-            words += ", but violates requirements" * any(one.violated for one in self.violations(task, leader))
-            words = "none meets the hard requirements" if self.excess(task, leader) else words
-            counted.setdefault(words, []).append(task)
+        for task, (best, *others) in self.entries.items():
+            behind = self.behind(task)
+            sure = all(other.excess or behind[other.contender].is_sure for other in others)
+            words = f"{best.contender} is {'surely' if sure else 'not surely'} the best"
+            words = words if others else f"{best.contender} is alone"
+            words += ", but violates requirements" * any(one.violated for one in best.violations)
+            counted.setdefault("none meets the hard requirements" if best.excess else words, []).append(task)
         parts = [f"{words} on {len(tasks)} ({', '.join(tasks)})" for words, tasks in counted.items()]
         return f"Of {len(self.tasks)} tasks, {'; '.join(parts)}."
 
     # --- files -------------------------------------------------------------------------------------------------------
+
+    def figure(self) -> Figure:
+        """Draw the learning curves and final scores over the episodes played, with a panel for each task."""
+        panels = {
+            task: {one.contender: Shown([run.curve for run in one.results], scores=one.scores) for one in entries}
+            for task, entries in self.entries.items()
+        }
+        levels: dict[str, dict[str, float]] = {}
+        for task in self.tasks:
+            known = [column.scores[task].mean for column in self.compared.published if task in column.scores]
+            levels[task] = {"best published score": max(known)} if known else {}
+        return panels_figure(panels, levels, "episodes")
 
     def shown(self) -> pd.DataFrame:
         """Return the table as texts, without columns that are empty."""
@@ -290,29 +322,20 @@ class Comparison:
         return [path, runs]
 
 
-def _lead(ones: Sequence[Result], others: Sequence[Result]) -> Lead:
-    """Return the lead of a contender over another one on a task, with a p-value that is not corrected."""
-    first, second = (_by_seed(own) for own in (ones, others))
-    names = ones[0].task, ones[0].contender, others[0].contender
-    shared = tuple(sorted(first.keys() & second.keys()))
+def _lead(first: Entry, second: Entry) -> Lead:
+    """Return the lead of a contender over another one, with a p-value that is not corrected."""
+    shared = tuple(sorted(first.by_seed.keys() & second.by_seed.keys()))
     if not shared:
-        return Lead(*names, fmean(one.score for one in ones) - fmean(one.score for one in others), None, None, 0)
-    own, theirs = (score_of_returns(np.array([by[seed] for seed in shared]), shared, "runs") for by in (first, second))
+        return Lead(first, second, first.mean - second.mean, None, None, 0)
+    own, theirs = (
+        score_of_returns(np.array([one.by_seed[seed] for seed in shared]), shared, "runs") for one in (first, second)
+    )
     found, count = difference(own, theirs), len(shared)
     if count < 2:
-        return Lead(*names, found.gain, None, None, count)
+        return Lead(first, second, found.gain, None, None, count)
     # Equal gains leave the t-test without a spread: then the sign test.
     p = 2 * min(found.p, 1 - found.p) if found.half else 2.0 ** (1 - count) if found.gain else 1.0
-    return Lead(*names, found.gain, (found.gain - found.half, found.gain + found.half), p, count)
-
-
-def _by_seed(results: Sequence[Result]) -> dict[int, float]:
-    """Return the mean score of each seed."""
-    found: dict[int, list[float]] = {}
-    for result in results:
-        if result.seed is not None:
-            found.setdefault(result.seed, []).append(result.score)
-    return {seed: fmean(own) for seed, own in found.items()}
+    return Lead(first, second, found.gain, (found.gain - found.half, found.gain + found.half), p, count)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

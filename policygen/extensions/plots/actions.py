@@ -13,21 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicygenError, UsageError
-from policygen.extensions.plots.style import (
-    OKABE_ITO,
-    Numbers,
-    check_suffix,
-    new_figure,
-    save,
-    shades,
-    style,
-    with_unit,
-)
+from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, new_figure, save, style, with_unit
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
@@ -38,7 +28,8 @@ from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.colors import Colormap, Normalize
+    from matplotlib.figure import Figure
 
 EPISODES = 3  # played to find the ranges of quantities
 POINTS = 201  # of a continuous quantity
@@ -102,43 +93,40 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
     Raises:
         UsageError: the policy reads nothing, or the range of a quantity is unknown.
     """
-    is_table = isinstance(policy, TablePolicy)
     axes = _binned(policy) if isinstance(policy, TablePolicy) else _continuous(policy, episodes)
     if not axes:
         raise UsageError(f"the policy for {policy.task.name} reads nothing, so there is no map of its actions")
     influence = _influence(policy, axes)
-    if isinstance(policy, TablePolicy):  # a row that covers all bins of a quantity does not read it
-        shape, rules = policy.grid.shape, policy.rules
-        read = {i for i, bins in enumerate(shape) if any(len(rule.bins[i]) < bins for rule in rules)}
-    else:
-        read = {i for i, share in enumerate(influence) if share > 0}
-    order = [i for i in np.argsort(-influence, kind="stable").tolist() if i in read] or [0]
-    chosen = [*sorted(order[2 : 4 if is_table else 3]), *sorted(order[:2])]
+    read = np.flatnonzero(influence).tolist()
+    order = sorted(read, key=lambda i: -influence[i]) or [0]
+    chosen = [*sorted(order[2 : 4 if isinstance(policy, TablePolicy) else 3]), *sorted(order[:2])]
     *outer, across = (axes[i] for i in chosen)
     up = outer.pop() if outer else None
     actuators = policy.task.actuators[:MOST_ACTUATORS]
-    held = ", ".join(axis.words(axis.usual) for i, axis in enumerate(axes) if i in read - {*chosen})
+    held = ", ".join(axes[i].words(axes[i].usual) for i in read if i not in chosen)
     notes = [f"{policy.task.name}: actions of the policy", *([f"held: {held}"] if held else [])]
     if rest := len(policy.task.actuators) - len(actuators):
         notes.append(f"{rest} more outputs are not shown")
     slices = list(itertools.product(*(axis.slices for axis in outer)))
     columns = len(outer[-1].slices) if outer else 1
-    lines = math.ceil(len(slices) / columns)
+    lines = len(slices) // columns
     with style():
         width, height = _inches(across, columns, 10.0), _inches(up, lines, 7.5)
         figure = new_figure(width * columns + 2.2, (height + 0.35) * lines * len(actuators) + 1.0)
         figure.suptitle(textwrap.fill("; ".join(notes), int(11 * figure.get_figwidth())), fontsize=11)
-        parts = figure.subfigures(len(actuators), 1, squeeze=False).ravel()
-        for index, (part, actuator) in enumerate(zip(parts, actuators, strict=True)):
-            places = part.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+        grid = figure.subplots(lines * len(actuators), columns, sharex=True, sharey="row", squeeze=False)
+        for index, actuator in enumerate(actuators):
+            places = grid[index * lines : (index + 1) * lines]
             for place, values in zip(places.ravel(), slices, strict=True):
                 fixed = dict(zip((axis.name for axis in outer), values, strict=True))
                 _draw(place, actuator, _mapped(policy, axes, fixed, up, across)[..., index], up, across)
                 title = "\n".join(axis.words(value) for axis, value in zip(outer, values, strict=True))
                 place.set_title(title, fontsize=8)
-            _add_labels(part, places, up, across)
             if up is not None or across.bins is not None:
-                _add_legend(part, places, actuator)
+                _add_colours(figure, places.ravel(), actuator)
+        figure.supxlabel(across.label, fontsize=10)
+        if up is not None:
+            figure.supylabel(up.label, fontsize=10)
         return figure
 
 
@@ -149,8 +137,8 @@ def _binned(policy: TablePolicy) -> list[_Axis]:
     """Return the quantities of a table; their samples are random bins."""
     rng, axes = np.random.default_rng(0), []
     for one in policy.grid.dimensions:
-        values, samples = np.arange(one.bins, dtype=np.float64), rng.integers(one.bins, size=SAMPLES).astype(np.float64)
-        axes.append(_Axis(one.name, _label(policy.task, one.name), values, samples, one))
+        samples = rng.integers(one.bins, size=SAMPLES).astype(np.float64)
+        axes.append(_Axis(one.name, _label(policy.task, one.name), np.arange(float(one.bins)), samples, one))
     return axes
 
 
@@ -171,7 +159,13 @@ def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
     reader, behind = policy.reader, quantities_behind(policy)
     direct = policy.names_read() | {slot_of(name) for name in reader.previous}
     names = [name for name in reader.names if name in (direct if len(direct) <= 2 < len(behind) else behind)]
-    episodes, why = (episodes, "") if episodes else played(policy)
+    why = ""
+    if not episodes:
+        try:
+            with Simulator(policy.task) as simulator:
+                episodes = simulator.play(policy, range(EPISODES))
+        except PolicygenError as error:
+            why = str(error)
     along = [reader.along(one.observations[:-1], one.actions) for one in episodes]
     paths = [dict(zip(reader.names, (np.asarray(c, np.float64) for c in columns), strict=True)) for columns in along]
     rng, axes = np.random.default_rng(0), []
@@ -184,15 +178,6 @@ def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
         samples = visited[:: max(1, len(visited) // SAMPLES)] if paths else rng.uniform(*ends, SAMPLES)
         axes.append(_Axis(name, _label(policy.task, name), np.linspace(*ends, POINTS), samples))
     return axes
-
-
-def played(policy: Policy) -> tuple[list[Trajectory], str]:
-    """Play a few episodes with fixed seeds; return them, or none and the reason why they cannot be played here."""
-    try:
-        with Simulator(policy.task) as simulator:
-            return simulator.play(policy, range(EPISODES)), ""
-    except PolicygenError as error:
-        return [], str(error)
 
 
 def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float] | None:
@@ -253,25 +238,41 @@ def _mapped(
 
 def _inches(axis: _Axis | None, count: int, room: float) -> float:
     """Return the size of each of `count` panels along a quantity."""
-    if axis is None or axis.bins is None:
-        return min(3.8, max(1.6, room / count))
-    return min(max(1.9, 0.4 * axis.bins.bins), max(1.9, room / count))
+    wanted = 0.4 * axis.bins.bins if axis is not None and axis.bins is not None else 3.8
+    return min(max(1.9, wanted), max(1.9, room / count))
+
+
+def _shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
+    """Return the colours of an actuator: one for each choice, or for numbers a scale with two hues around zero."""
+    import matplotlib
+    from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, TwoSlopeNorm
+
+    count, viridis = len(actuator.labels), matplotlib.colormaps["viridis"]
+    if actuator.is_choice:
+        colors = OKABE_ITO[:count] if count <= len(OKABE_ITO) else viridis(np.linspace(0, 1, count))
+        return ListedColormap(colors), BoundaryNorm(np.arange(count + 1) - 0.5, count)
+    if actuator.low < 0 < actuator.high:
+        # Without the nearly black ends of this map.
+        hues = ListedColormap(matplotlib.colormaps["PuOr"](np.linspace(0.1, 0.9, 256)))
+        return hues, TwoSlopeNorm(0.0, actuator.low, actuator.high)
+    return viridis, Normalize(actuator.low, actuator.high)
 
 
 def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, across: _Axis) -> None:
     """Draw the actions of an actuator, of shape (up, across): a map, cells of a table, or a curve over one quantity."""
-    colors, norm = shades(actuator)
+    colors, norm = _shades(actuator)
     if across.bins is not None:
         axes.pcolormesh(actions, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5)
         axes.spines[:].set_visible(False)
-        symbols = [ARROWS.get(label.lower(), "") for label in actuator.labels]
-        if actions.size <= 400 and (all(symbols) or not actuator.is_choice):
-            for (row, column), action in np.ndenumerate(actions):
-                text = symbols[int(action)] if symbols else f"{action + 0.0:.3g}"
-                shade = "white" if np.dot(colors(norm(action))[:3], [0.299, 0.587, 0.114]) < 0.5 else "black"
-                # Texts stay within their cells, so the layout need not measure them.
-                centred: dict[str, Any] = {"ha": "center", "va": "center", "in_layout": False}
-                axes.text(column + 0.5, row + 0.5, text, color=shade, fontsize=12 if symbols else 7, **centred)
+        _write_actions(axes, actuator, actions)
+        axes.set_yticks([])
+        for axis, quantity in ((axes.xaxis, across), (axes.yaxis, up)):
+            if quantity is not None and quantity.bins is not None:
+                _add_ticks(axis, quantity.bins)
+        # Whole numbers go down, as in the rows of a board; other quantities go up. Panels of a row share the axis.
+        if up is not None and up.bins is not None and up.bins.has_integer_bins:
+            axes.set_ylim(up.bins.bins, 0)
+        axes.tick_params(length=2.5, labelsize=8)
     elif up is not None:
         axes.pcolormesh(across.values, up.values, actions, cmap=colors, norm=norm, rasterized=True)
     else:
@@ -281,25 +282,22 @@ def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, ac
             axes.set_yticks(range(len(actuator.labels)), actuator.labels)
 
 
-def _add_labels(part: SubFigure, places: npt.NDArray[Any], up: _Axis | None, across: _Axis) -> None:
-    """Add the names of the quantities, and for a table the edges of bins or, of whole numbers, the bins."""
-    first = places[0, 0]
-    if across.bins is not None:
-        if up is None:
-            first.set_yticks([])
-        _add_ticks(first.xaxis, across.bins)
-        if up is not None and up.bins is not None:
-            _add_ticks(first.yaxis, up.bins)
-        if up is not None and up.bins is not None and up.bins.has_integer_bins:
-            first.invert_yaxis()  # whole numbers go down, as in the rows of a board; other quantities go up
-        for place in places.ravel():
-            place.tick_params(length=2.5, labelsize=8)
-    part.supxlabel(across.label, fontsize=10)
-    if up is not None:
-        part.supylabel(up.label, fontsize=10)
+def _write_actions(axes: Axes, actuator: Actuator, actions: Numbers) -> None:
+    """Write numbers, or the arrows of directions, into the cells of a table that is not too large."""
+    symbols = [ARROWS.get(label.lower(), "") for label in actuator.labels]
+    if actions.size > 400 or not (all(symbols) or not actuator.is_choice):
+        return
+    colors, norm = _shades(actuator)
+    # Texts stay within their cells, so the layout need not measure them.
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "in_layout": False, "fontsize": 12 if symbols else 7}
+    for (row, column), action in np.ndenumerate(actions):
+        text = symbols[int(action)] if symbols else f"{action + 0.0:.3g}"
+        is_dark = np.dot(colors(norm(action))[:3], [0.299, 0.587, 0.114]) < 0.5
+        axes.text(column + 0.5, row + 0.5, text, color="white" if is_dark else "black", **centred)
 
 
 def _add_ticks(axis: Any, bins: Dimension) -> None:
+    """Add the edges of bins or, of whole numbers, the bins."""
     whole = bins.has_integer_bins
     positions = np.arange(bins.bins) + 0.5 if whole else np.arange(1.0, bins.bins)
     every = max(1, math.ceil(len(positions) / 12))
@@ -307,18 +305,14 @@ def _add_ticks(axis: Any, bins: Dimension) -> None:
     axis.set_ticks(positions[::every], labels[::every])
 
 
-def _add_legend(part: SubFigure, places: npt.NDArray[Any], actuator: Actuator) -> None:
-    """Add the colours of the choices or, for numbers, a colour bar with the named levels."""
+def _add_colours(figure: Figure, places: Any, actuator: Actuator) -> None:
+    """Add a bar of the colours with the names of choices or of levels."""
     from matplotlib.cm import ScalarMappable
-    from matplotlib.patches import Patch
 
-    colors, norm = shades(actuator)
-    if actuator.is_choice:
-        handles = [Patch(color=colors(norm(i)), label=label) for i, label in enumerate(actuator.labels)]
-        columns = math.ceil(len(handles) / 20)
-        part.legend(handles=handles, loc="outside right upper", title=actuator.name, ncols=columns, alignment="left")
-        return
+    colors, norm = _shades(actuator)
     label = with_unit(actuator.name, actuator.unit)
-    bar = part.colorbar(ScalarMappable(norm, colors), ax=places, label=label, fraction=0.05, pad=0.02)
-    if actuator.levels:
+    bar = figure.colorbar(ScalarMappable(norm, colors), ax=places, label=label, fraction=0.05, pad=0.02)
+    if actuator.is_choice:
+        bar.set_ticks(range(len(actuator.labels)), labels=actuator.labels)
+    elif actuator.levels:
         bar.set_ticks([level for _, level in actuator.levels], labels=[f"{n} ({v:g})" for n, v in actuator.levels])

@@ -1,25 +1,24 @@
-"""Learning curves of single runs, of groups of runs, and of their averages."""
+"""Learning curves: of a single run with its attempts, and of groups of runs with their means and intervals."""
 
-# Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
+# Imports inside functions: Matplotlib and scipy.stats are slow to import, and only code that draws waits for them.
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes.score import number
 from policygen.errors import UsageError
-from policygen.extensions.plots.groups import Group, Member, grouped, names_of, read_member, unique_runs
-from policygen.extensions.plots.statistics import Band, average
+from policygen.extensions.plots.groups import Member, grouped, names_of, read_member, unique_runs
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
 from policygen.files import write_atomically
-from policygen.runs.facts import BEST, RESULT, in_brackets, score_fact
+from policygen.runs.facts import BEST, RESULT, score_fact
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Summary
 
@@ -36,11 +35,21 @@ X_AXES = {
     "seconds": "wall-clock time [s]",
     "usd": "cost [USD]",
 }
-Looks = dict[str, dict[str, Any]]  # by group or contender: colour, line style and marker, the same in all panels
 CURVE = "learning_curve.png"  # in the folder of a run
-CHARACTERS_PER_INCH = 11  # of a title
-WIDE_LABEL = 50  # characters; a longer label gives the legend a single column
-LONGEST_LABEL = 85  # characters; a longer label is wrapped
+RESAMPLES, CURVE_RESAMPLES = 5_000, 2_000  # of an interval over runs, and of a band
+MOST_POINTS = 200  # of a mean curve; a bootstrap at every step of every run would take minutes
+ACROSS = 3  # panels in a row
+LONGEST_TITLE = 85  # characters of a line
+CHARACTERS_PER_INCH = 15  # of a legend
+LEVELS: dict[str, dict[str, Any]] = {
+    "random actions": {"color": GREY, "linestyle": ":", "linewidth": 1.6},
+    "solved": {"color": GREY, "linestyle": "--", "linewidth": 1.4},
+    "known optimum": {"color": "black", "linestyle": "-.", "linewidth": 1.2},
+    "best published score": {"color": "black", "linewidth": 0.8},
+}
+
+Interval = tuple[float, float]
+Curve = tuple[Numbers, Numbers]  # increasing amounts spent, and the best score from each of them on; shapes (points,)
 
 
 def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
@@ -74,16 +83,8 @@ class LearningCurve(Listener):
     def finished(self, summary: Summary) -> None:
         """Draw the curve if there is an attempt."""
         if self._run.search.attempts:
-            draw_within(self._run.folder)
-
-
-def draw_within(folder: Path) -> None:
-    """Draw the learning curve of a run into its folder.
-
-    Raises:
-        LogbookError: it is not a run, is damaged or has no attempts yet, or the picture cannot be written.
-    """
-    save(runs_figure([folder]), folder / CURVE, write_atomically)
+            # Not by `plot_runs`, which also writes to pipes and devices.
+            save(runs_figure([self._run.folder]), self._run.folder / CURVE, write_atomically)
 
 
 def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
@@ -97,122 +98,157 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         raise UsageError(f"{unknown[0]} has costs of unknown price; plot over another --x")
     if all(not run.curve[x].any() for run in runs) and any(len(run.curve) > 1 for run in runs):
         raise UsageError(f"these runs have spent no {x}; plot over another --x")
+    if len(runs) == 1:
+        return _run_figure(runs[0], x)
+    panels: dict[str, dict[str, Shown]] = {}
+    for (task, name), group in grouped(runs).items():
+        shown = panels.setdefault(task, {}).setdefault(name, Shown())
+        for run in group:
+            (shown.unfinished if run.summary is None else shown.curves).append((run.curve[x], run.curve["level"]))
+            if run.final is not None:
+                shown.scores.append(run.final.mean)
+    levels = {task: _levels([run for run in runs if run.task.name == task]) for task in panels}
+    return panels_figure(panels, levels, x)
+
+
+def _levels(runs: Sequence[Member]) -> dict[str, float]:
+    """Return the mean of random actions over the runs of a task, and the scores that the task states."""
+    task, known = runs[0].task, [score for run in runs if not math.isnan(score := float(run.curve["score"][0]))]
+    levels = {"random actions": fmean(known)} if known else {}
+    levels |= {"solved": task.solved} if task.solved is not None else {}
+    return levels | ({"known optimum": task.optimum.value} if task.optimum is not None else {})
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+def _run_figure(run: Member, x: str) -> Figure:
+    frame, at = run.curve, run.curve[x]
+    tried = frame[frame["attempt"] > 0]
+    dots: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "color": OKABE_ITO[0], "zorder": 3}
     with style():
-        if len(runs) == 1:
-            figure = new_figure(8.0, 5.0)
-            _draw_run(figure.add_subplot(), runs[0], x)
-            return figure
-        groups = grouped(runs)
-        panels: dict[str, list[Group]] = {}
-        for group in groups:
-            panels.setdefault(group.task, []).append(group)
-        # A group has the same look in all panels.
-        looks = {label: look(i) for i, label in enumerate(dict.fromkeys(group.label for group in groups))}
-        across = min(2, len(panels))
-        down = math.ceil(len(panels) / across)
-        height = 5.2 + 0.3 * max(map(len, panels.values()))
-        figure = new_figure(8.0 if across == 1 else 12.5, height * down)
-        for place, panel in enumerate(panels.values(), start=1):
-            _draw_groups(figure.add_subplot(down, across, place), panel, x, looks)
+        figure = new_figure(8.0, 5.0)
+        axes = figure.add_subplot()
+        for name, level in _levels([run]).items():
+            axes.axhline(level, label=f"{name}: {level:.4g}", **LEVELS[name])
+        if len(tuned := tried[~np.isnan(tried["proposed"])]):
+            axes.vlines(tuned[x], tuned["proposed"], tuned["score"], color=OKABE_ITO[0], linewidth=0.8, alpha=0.6)
+            axes.plot(tuned[x], tuned["proposed"], "_", markersize=9, color=OKABE_ITO[0], label="before tuning")
+        plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
+        if not np.isnan(plain["score"]).all():
+            axes.plot(plain[x], plain["score"], marker="o", markerfacecolor="white", label="attempt", **dots)
+        if len(accepted):
+            axes.plot(accepted[x], accepted["score"], marker="o", label="attempt that became the best", **dots)
+        if not np.isnan(frame["best"]).all():
+            axes.step(at, frame["level"], where="post", color=OKABE_ITO[0], linewidth=1.8, label="best so far")
+        if len(failed := tried[tried["failed"] == 1]):
+            crosses = dots | {"marker": "x", "markeredgewidth": 2, "color": OKABE_ITO[5]}
+            label, low = f"failed attempt ({len(failed)})", np.full(len(failed), 0.03)
+            axes.plot(failed[x], low, transform=axes.get_xaxis_transform(), label=label, **crosses)
+        end, span = float(at[-1]), max(float(at[-1] - at[0]), 1e-9)
+        if run.final is not None:
+            one = score_fact(RESULT, BEST[0], run.final, "fresh")
+            own: dict[str, Any] = {"fmt": "D", "color": OKABE_ITO[5], "label": f"{one.name}: {one.short}\n{one.basis}"}
+            mean = run.final.mean
+            axes.errorbar([end + 0.04 * span], [mean], yerr=arms(mean, run.final.ci95), zorder=4, **own)
+        axes.set_xlim(float(at[0]) - 0.02 * span, end + (0.06 if run.final is not None else 0.02) * span)
+        (name,) = names_of([run])
+        title = f"{run.task.name}: {name}, seed {run.config.seed}{', unfinished' * (run.summary is None)}"
+        # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
+        axes.set(title=textwrap.fill(title, LONGEST_TITLE), xlabel=X_AXES[x], ylabel="mean return per episode")
+        _ticks(axes, x, end, 10)
+        _add_legend(figure, axes)
         return figure
 
 
-def _draw_run(axes: Axes, run: Member, x: str) -> None:
-    frame, at = run.curve, run.curve[x]
-    tried = frame[frame["attempt"] > 0]
-    _draw_references(axes, [run])
-    plain, accepted = tried[tried["accepted"] == 0], tried[tried["accepted"] == 1]
-    tuned = tried[~np.isnan(tried["proposed"])]
-    if len(tuned):
-        axes.vlines(tuned[x], tuned["proposed"], tuned["score"], color=OKABE_ITO[0], linewidth=0.8, alpha=0.6)
-        axes.plot(tuned[x], tuned["proposed"], "_", markersize=9, color=OKABE_ITO[0], label="before tuning")
-    dots: dict[str, Any] = {"linestyle": "none", "markersize": 5.5, "color": OKABE_ITO[0], "zorder": 3}
-    if not np.isnan(plain["score"]).all():
-        axes.plot(plain[x], plain["score"], marker="o", markerfacecolor="white", label="attempt", **dots)
-    if len(accepted):
-        axes.plot(accepted[x], accepted["score"], marker="o", label="attempt that became the best", **dots)
-    if not np.isnan(frame["best"]).all():
-        axes.step(at, frame["level"], where="post", color=OKABE_ITO[0], linewidth=1.8, label="best so far")
-    failed = tried[tried["failed"] == 1]
-    if len(failed):
-        low, high = axes.get_ylim()
-        axes.set_ylim(low - 0.08 * (high - low), high)
-        crosses: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 7, "markeredgewidth": 2}
-        crosses |= {"color": OKABE_ITO[5], "label": f"failed attempt ({len(failed)})"}
-        axes.plot(failed[x], np.full(len(failed), 0.03), transform=axes.get_xaxis_transform(), **crosses)
-    end = float(at[-1])
-    span = max(end - float(at[0]), 1e-9)
-    if run.final is not None:
-        end += 0.04 * span
-        one = score_fact(RESULT, BEST[0], run.final, "fresh")
-        text = f"{one.name}: {one.short}\n{one.basis}"
-        diamond: dict[str, Any] = {"fmt": "D", "color": OKABE_ITO[5], "markersize": 6, "capsize": 4, "label": text}
-        axes.errorbar([end], [run.final.mean], yerr=arms(run.final.mean, run.final.ci95), zorder=4, **diamond)
-    axes.set_xlim(float(at[0]) - 0.02 * span, end + 0.02 * span)
-    state = "" if run.finished else ", unfinished"
-    (name,) = names_of([run])
-    title = f"{run.task.name}: {name}, seed {run.config.seed}{state}"
-    _label(axes, title, x, float(at[-1]), "mean return per episode")
+# --- groups of runs --------------------------------------------------------------------------------------------------
 
 
-def _draw_groups(axes: Axes, groups: Sequence[Group], x: str, looks: Looks) -> None:
-    """Draw one task: for each group its runs, their mean curve, its band and its final score."""
-    runs = [run for group in groups for run in (*group.averaged, *group.unfinished)]
-    _draw_references(axes, runs)
-    start, end = min(float(run.curve[x][0]) for run in runs), max(float(run.curve[x][-1]) for run in runs)
-    step = 0.025 * max(end - start, 1e-9)
-    for place, group in enumerate(groups, start=1):
-        own = looks[group.label]
-        for run in runs:
-            if run in group.unfinished or (run in group.averaged and len(group.averaged) > 1):
-                drawn = {"linewidth": 0.7, "alpha": 0.5} if run.finished else {"linewidth": 1.1, "linestyle": ":"}
-                axes.step(run.curve[x], run.curve["level"], where="post", color=own["color"], **drawn)
-        draw_mean(
-            axes, [(run.curve[x], run.curve["level"]) for run in group.averaged], label=_legend_text(group), **own
-        )
-        if (final := group.final_score) is not None:
-            diamond: dict[str, Any] = {"fmt": "D", "color": own["color"], "markersize": 5, "zorder": 4}
-            axes.errorbar([end + place * step], [final[0]], yerr=arms(*final), **diamond)
-    axes.set_xlim(start - step, end + (len(groups) + 1) * step)
-    _label(axes, groups[0].task, x, end, "mean return per episode, best so far")
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The runs of a group on a task: curves of finished and of unfinished ones, and final scores."""
+
+    curves: list[Curve] = field(default_factory=list)
+    unfinished: list[Curve] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
 
 
-def _legend_text(group: Group) -> str:
-    """Describe a group for the legend: its name, its numbers of runs, and its mean final score."""
-    n = len(group.averaged)
-    parts = [f"mean of {n} runs, 95% band" if n > 1 else "1 run"] if n else []
-    if (final := group.final_score) is not None:
-        parts.append(f"{BEST[0]} {number(final[0])}{in_brackets(final[1])}")
-    if group.without_policy:
-        parts.append(f"{group.without_policy} without a policy")
-    if group.unfinished:
-        parts.append(f"{len(group.unfinished)} unfinished (dotted)")
-    return textwrap.fill(f"{group.label}: {'; '.join(parts)}", LONGEST_LABEL)
+def panels_figure(
+    panels: Mapping[str, Mapping[str, Shown]], levels: Mapping[str, Mapping[str, float]], x: str
+) -> Figure:
+    """Draw a panel for each task, with the mean curve and the mean final score of each group of runs.
 
-
-def draw_mean(axes: Axes, curves: Sequence[tuple[Numbers, Numbers]], **drawn: Any) -> Band | None:
-    """Draw the mean curve of some runs with its 95% band, and return it; without runs only its entry in the legend.
+    Curves are means of the best score so far with a 95% bootstrap band. Marks at the right are means of the final
+    scores with a 95% interval.
 
     Args:
-        curves: for each run the increasing amounts spent, and the best score from each of them on.
-        drawn: colour, line style, label, and a marker for the end of the curve.
+        panels: the runs of each group by its name, by task.
+        levels: the scores of `LEVELS` to draw as lines, by task.
+        x: a key of `X_AXES`.
     """
-    import matplotlib
+    looks = {name: look(i) for i, name in enumerate(dict.fromkeys(name for own in panels.values() for name in own))}
+    across = min(ACROSS, len(panels))
+    down = math.ceil(len(panels) / across)
+    height = 4.0 if across == 1 else 2.2
+    with style():
+        figure = new_figure(8.0 if across == 1 else 11.0, height * down + 0.25 * (3 + len(looks)))
+        for place, (task, shown) in enumerate(panels.items()):
+            axes = figure.add_subplot(down, across, place + 1)
+            _draw_panel(axes, shown, levels[task], looks, x)
+            axes.set_title(textwrap.fill(task, LONGEST_TITLE // across))
+            if place % across == 0:
+                axes.set_ylabel("best mean return\nper episode")
+            if place + across >= len(panels):
+                axes.set_xlabel(X_AXES[x])
+        axes = figure.axes[0]  # it has an invisible line for each entry, because not every group has a curve
+        for name, own in looks.items():
+            axes.plot([], [], label=f"{name} ({_counts([own[name] for own in panels.values() if name in own])})", **own)
+        for name in [name for name in LEVELS if any(name in own for own in levels.values())]:
+            axes.plot([], [], label=name, **LEVELS[name])
+        _add_legend(figure, axes)
+        return figure
 
-    if not curves:
-        axes.plot([], [], **drawn)
-        return None
-    band = average([x for x, _ in curves], [level for _, level in curves])
-    if len(curves) > 1:
-        axes.fill_between(band.x, band.low, band.high, step="post", color=drawn["color"], alpha=0.2, linewidth=0)
-    # The marker shows a group even if it spent nothing of `x` and has no line.
-    marked = [len(band.x) - 1] if len(band.x) else []
-    width = 1.5 * matplotlib.rcParams["lines.linewidth"]
-    axes.step(band.x, band.centre, where="post", linewidth=width, zorder=3, markevery=marked, **drawn)
-    return band
+
+def _counts(shown: Iterable[Shown]) -> str:
+    """Return the number of runs of a group on its tasks: `n = 2 to 3, 1 unfinished (dotted)`."""
+    counts = sorted({len(one.curves) for one in shown})
+    unfinished = sum(len(one.unfinished) for one in shown)
+    words = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
+    return words + (f", {unfinished} unfinished (dotted)" if unfinished else "")
 
 
-def count_axis(axes: Axes, x: str, last: float, most: int = 10) -> None:
+def _draw_panel(
+    axes: Axes, shown: Mapping[str, Shown], levels: Mapping[str, float], looks: Mapping[str, Any], x: str
+) -> None:
+    every = [at for one in shown.values() for at, _ in (*one.curves, *one.unfinished)]
+    start = min((float(at[0]) for at in every if len(at)), default=0.0)
+    end = max((float(at[-1]) for at in every if len(at)), default=0.0) or 1.0
+    seen = list(levels.values())
+    for name, level in levels.items():
+        axes.axhline(level, zorder=1, **LEVELS[name])
+    for i, (name, one) in enumerate(shown.items(), start=1):
+        own = looks[name]
+        for at, best in one.unfinished:
+            axes.step(at, best, where="post", color=own["color"], linewidth=1.1, linestyle=":")
+            seen += best[~np.isnan(best)].tolist()
+        if curves := [curve for curve in one.curves if len(curve[0])]:
+            band = average(curves)
+            if len(curves) > 1:
+                axes.fill_between(band.x, band.low, band.high, step="post", color=own["color"], alpha=0.2, linewidth=0)
+            axes.step(band.x, band.centre, where="post", zorder=3, **own | {"marker": ""})
+            seen += band.centre[band.x >= 0.1 * end].tolist()  # the beginning may lie far below
+        if one.scores:
+            mean, interval = fmean(one.scores), interval_over_seeds(np.array(one.scores))
+            place = [end + 0.05 * i * (end - start)]
+            axes.errorbar(place, [mean], yerr=arms(mean, interval), fmt=own["marker"], color=own["color"], zorder=4)
+            seen += [mean, *(interval or ())]
+    margin = 0.07 * (max(seen, default=0.0) - min(seen, default=0.0)) or 0.5
+    axes.set_xlim(start, end + 0.05 * (len(shown) + 1) * (end - start) or 1.0)
+    axes.set_ylim(min(seen, default=0.0) - margin, max(seen, default=0.0) + margin)
+    _ticks(axes, x, end, 4)
+
+
+def _ticks(axes: Axes, x: str, last: float, most: int) -> None:
     """Put about `most` ticks on an axis of `X_AXES`, from 0 to `last`; at whole numbers only if it is a count.
 
     Final scores are drawn beyond `last`, where a tick would mean nothing.
@@ -224,33 +260,63 @@ def count_axis(axes: Axes, x: str, last: float, most: int = 10) -> None:
     axes.set_xticks([tick for tick in ticks if 0 <= tick <= last])
     if whole:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def _draw_references(axes: Axes, runs: Sequence[Member]) -> None:
-    """Draw lines for the mean of random actions over the runs, and for the scores that the task states."""
-    known = [score for run in runs if not math.isnan(score := run.curve["score"][0])]
-    task = runs[0].task
-    lines = [("random actions", fmean(known), GREY, ":", 1.6)] if known else []
-    lines += [("solved", task.solved, GREY, "--", 1.4)] if task.solved is not None else []
-    lines += [("known optimum", task.optimum.value, "black", "-.", 1.2)] if task.optimum is not None else []
-    for name, level, color, linestyle, width in lines:
-        axes.axhline(level, color=color, linestyle=linestyle, linewidth=width, label=f"{name}: {level:.4g}")
-
-
-def _label(axes: Axes, title: str, x: str, last: float, y_axis: str) -> None:
-    """Add the title, the labels of the axes and the legend; `last` is the end of the curves."""
-    from matplotlib.transforms import ScaledTranslation
-
-    # Matplotlib's own wrapping reads `$` as the start of a formula even where that is turned off.
-    place, figure = axes.get_subplotspec(), cast("Figure", axes.figure)
-    panels = place.get_gridspec().ncols if place is not None else 1
-    title = textwrap.fill(title, int(CHARACTERS_PER_INCH * figure.get_figwidth() / panels))
-    axes.set(title=title, xlabel=X_AXES[x], ylabel=y_axis)
-    count_axis(axes, x, last)
     axes.grid(axis="y")
-    # At a fixed distance below the axes, a legend of any length covers no data and no label.
-    below = axes.transAxes + ScaledTranslation(0, -0.55, axes.figure.dpi_scale_trans)
-    labels = axes.get_legend_handles_labels()[1]
-    if labels:
-        columns = 2 if all(len(line) < WIDE_LABEL for label in labels for line in label.split("\n")) else 1
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), bbox_transform=below, ncols=columns)
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Put the entries of a panel below all panels."""
+    handles, labels = axes.get_legend_handles_labels()
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    columns = int(CHARACTERS_PER_INCH * figure.get_figwidth()) // (longest + 8)  # with the space of a line
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(max(columns, 1), 3))
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A curve over `x` and its 95% interval over runs; arrays of shape (points,)."""
+
+    x: Numbers
+    centre: Numbers
+    low: Numbers
+    high: Numbers
+
+
+def interval_over_seeds(values: Numbers) -> Interval | None:
+    """Return the 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
+
+    Returns None for a single run. For few runs the interval is too narrow.
+    """
+    if len(values) < 2:
+        return None
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    low, high = _bootstrap(values, RESAMPLES)
+    return float(low), float(high)
+
+
+def _bootstrap(table: Numbers, resamples: int, batch: int | None = None) -> Any:
+    from scipy.stats import bootstrap
+
+    options: dict[str, Any] = {"n_resamples": resamples, "batch": batch, "method": "percentile"}
+    return bootstrap((table,), np.mean, axis=0, random_state=np.random.default_rng(0), **options).confidence_interval
+
+
+def average(curves: Sequence[Curve]) -> Band:
+    """Return the mean of step functions over runs, with a 95% percentile bootstrap interval.
+
+    A run that ends early keeps its last level. For two runs the band is their range; for few runs it is too narrow.
+    """
+    points = np.unique(np.concatenate([at for at, _ in curves]))
+    if len(points) > MOST_POINTS:
+        points = points[np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int)]
+    rows = [level[np.maximum(np.searchsorted(at, points, side="right") - 1, 0)] for at, level in curves]
+    table = np.array(rows, dtype=np.float64)
+    known = ~np.isnan(table).any(axis=0)  # without warm-up a run has no level before its first policy
+    points, table = points[known], table[:, known]
+    centre = table.mean(axis=0)
+    if len(table) < 2 or not len(points):
+        return Band(points, centre, centre, centre)
+    return Band(points, centre, *_bootstrap(table, CURVE_RESAMPLES, batch=100))

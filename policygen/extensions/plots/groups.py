@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policygen.errors import PathError
-from policygen.extensions.plots.statistics import Interval, interval_over_seeds
 from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep
 from policygen.llm import read_spec, reads_prompts
 from policygen.runs.config import RunConfig
@@ -59,32 +58,6 @@ class Member(RunRecord):
         columns["level"] = np.where(np.isnan(columns["best"]), columns["score"][0], columns["best"])
         return np.array([*zip(*columns.values(), strict=True)], [(name, np.float64) for name in columns])
 
-    @property
-    def finished(self) -> bool:
-        """Whether the run has ended."""
-        return self.summary is not None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs that may be averaged, and unfinished runs of the same kind, in the order given."""
-
-    task: str
-    label: str  # see `names_of`
-    averaged: tuple[Member, ...]
-    unfinished: tuple[Member, ...]
-
-    @property
-    def final_score(self) -> tuple[float, Interval | None] | None:
-        """Mean of the final scores with a bootstrap interval over the runs that found a policy; None without any."""
-        finals = np.array([run.final.mean for run in self.averaged if run.final is not None])
-        return (float(finals.mean()), interval_over_seeds(finals)) if len(finals) else None
-
-    @property
-    def without_policy(self) -> int:
-        """Number of finished runs that found no policy."""
-        return sum(run.final is None for run in self.averaged)
-
 
 def read_member(folder: Path) -> Member:
     """Read the values of a run that groups need, finished or not.
@@ -97,7 +70,7 @@ def read_member(folder: Path) -> Member:
         used = used_comments(logbook.transcript) if (folder / FILE).exists() else {}
         texts = [logbook.templates(), used]
     version = _digest([*texts, task_to_record(run.task)])
-    return Member(run.folder, run.task, run.config, run.attempts, run.summary, version)
+    return Member(**vars(run), version=version)
 
 
 def unique_runs(folders: Sequence[Path]) -> list[Path]:
@@ -116,19 +89,12 @@ def unique_runs(folders: Sequence[Path]) -> list[Path]:
     return list({run.resolve(): run for run in runs}.values())
 
 
-def grouped(runs: Sequence[Member]) -> tuple[Group, ...]:
-    """Group the runs by task and name, in order of first appearance."""
-    parts: dict[tuple[str, str], list[Member]] = {}
+def grouped(runs: Sequence[Member]) -> dict[tuple[str, str], list[Member]]:
+    """Return the runs by task and name of their group, in order of first appearance."""
+    groups: dict[tuple[str, str], list[Member]] = {}
     for run, name in zip(runs, names_of(runs), strict=True):
-        parts.setdefault((run.task.name, name), []).append(run)
-    return tuple(
-        Group(
-            *key,
-            tuple(run for run in own if run.finished),
-            tuple(run for run in own if not run.finished),
-        )
-        for key, own in parts.items()
-    )
+        groups.setdefault((run.task.name, name), []).append(run)
+    return groups
 
 
 def names_of(runs: Sequence[Member], by: str | None = None) -> list[str]:

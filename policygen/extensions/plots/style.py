@@ -20,10 +20,8 @@ import numpy.typing as npt
 
 from policygen.errors import UsageError
 from policygen.files import check_name, write_named
-from policygen.tasks.spaces import Actuator
 
 if TYPE_CHECKING:
-    from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
 Numbers = npt.NDArray[np.float64]
@@ -135,23 +133,3 @@ def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]]
     """Return the lengths of an interval below and above its mean, as `errorbar` takes them."""
     # Rounding may put the mean of equal scores outside.
     return [[max(0.0, mean - interval[0])], [max(0.0, interval[1] - mean)]] if interval is not None else None
-
-
-def shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
-    """Return the colours of an actuator: one colour for each choice, or a colour scale if its values are numbers.
-
-    The scale has two hues around zero if the limits have both signs.
-    """
-    import matplotlib
-    from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, TwoSlopeNorm
-
-    count = len(actuator.labels)
-    if actuator.is_choice:
-        few = count <= len(OKABE_ITO)
-        colors = OKABE_ITO[:count] if few else matplotlib.colormaps["viridis"](np.linspace(0, 1, count))
-        return ListedColormap(colors), BoundaryNorm(np.arange(count + 1) - 0.5, count)
-    if actuator.low < 0 < actuator.high:
-        # Without the nearly black ends of this map.
-        hues = ListedColormap(matplotlib.colormaps["PuOr"](np.linspace(0.1, 0.9, 256)))
-        return hues, TwoSlopeNorm(0.0, actuator.low, actuator.high)
-    return matplotlib.colormaps["viridis"], Normalize(actuator.low, actuator.high)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from policygen.errors import UsageError
-from policygen.extensions.compare.results import read_training
+from policygen.extensions.compare.contenders import read_training
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

@@ -44,16 +44,15 @@ def bounded(*names: str) -> Task:
 
 def test_a_table_is_a_map_of_its_cells_with_arrows_and_colours() -> None:
     figure = action_figure(table([0, 1, 2, 3, 0, 0], integer_dimension("b", 2), integer_dimension("c", 3)))
-    (axes,) = figure.axes
+    axes, bar = figure.axes
     assert written(axes) == ["← ↓ →", "↑ ← ←"]
     assert axes.yaxis_inverted()
     mesh = axes.collections[0]
     mesh.update_scalarmappable()
     assert [to_hex(color) for color in mesh.get_facecolors()[:4]] == [color.lower() for color in OKABE_ITO[:4]]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "2"]
-    (legend,) = figure.subfigs[0].legends
-    assert legend.get_title().get_text() == MOVES.name
-    assert [text.get_text() for text in legend.get_texts()] == ["left", "down", "right", "up"]
+    assert bar.get_ylabel() == MOVES.name
+    assert [label.get_text() for label in bar.get_yticklabels()] == ["left", "down", "right", "up"]
 
 
 def test_further_dimensions_of_a_table_have_panels() -> None:
@@ -71,16 +70,16 @@ def test_a_dimension_that_no_row_reads_has_no_panels() -> None:
     shape = (2, 3, 2, 2, 2)
     a, _, c, d, e = np.indices(shape)
     names = zip("abcde", shape, strict=True)
-    figure = action_figure(table((a + c + d + e) % 4, *(integer_dimension(name, bins) for name, bins in names)))
-    assert figure.get_suptitle() == "toy: actions of the policy"
-    assert len(figure.axes) == 4
+    policy = table((a + c + d + e) % 4, *(integer_dimension(name, bins) for name, bins in names))
+    assert action_figure(policy).get_suptitle() == "toy: actions of the policy"
+    assert len(panels(policy)) == 4
 
 
 def test_equations_of_two_quantities_are_evaluated_over_the_visited_range() -> None:
     policy = parse("left = 0\nright = 10*angle + 3*spin\n", CARTPOLE, "linear").policy
     with Simulator(CARTPOLE) as simulator:
         episodes = simulator.play(policy, range(3))
-    (axes,) = action_figure(policy, episodes).axes
+    axes, _ = action_figure(policy, episodes).axes
     assert {axes.figure.get_supxlabel(), axes.figure.get_supylabel()} == {"spin [rad/s]", "angle [rad]"}
     mesh = axes.collections[0]
     grid = dict(zip(("angle", "spin"), np.moveaxis(mesh.get_coordinates()[:-1, :-1], -1, 0), strict=True))

@@ -11,44 +11,26 @@ import pytest
 from drawn import FAILED, LAKE, a_run, ended
 from support import Line
 
-from policygen.extensions.plots.groups import (
-    Group,
-    grouped,
-    read_member,
-    unique_runs,
-)
+from policygen.extensions.plots.groups import grouped, read_member, unique_runs
 from policygen.llm.messages import Exchange, Message, Prompt, Reply
 from policygen.runs.logbook import Logbook
 from policygen.runs.request_log import FILE
 
 
-def groups_of(*folders: Path) -> tuple[Group, ...]:
-    return grouped([read_member(folder) for folder in folders])
+def groups_of(*folders: Path) -> dict[str, list[Path]]:
+    """The runs of each group, by its name."""
+    groups = grouped([read_member(folder) for folder in folders])
+    return {name: [run.folder for run in runs] for (_, name), runs in groups.items()}
 
 
 def labels(*folders: Path) -> list[str]:
-    return [group.label for group in groups_of(*folders)]
+    return [name for _, name in grouped([read_member(folder) for folder in folders])]
 
 
 def test_runs_that_differ_in_seed_spending_and_processes_are_one_group(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [0.1], seed=i, **more) for i, more in enumerate(({}, {"jobs": 2}, {"max_calls": 7}))]
-    (group,) = groups_of(*folders)
-    assert group.task == "frozenlake"
-    assert group.label == "builtin (no language model)"
-    assert [run.folder for run in group.averaged] == folders
-
-
-def test_unfinished_runs_and_runs_without_a_policy_belong_to_their_group_and_have_no_score(tmp_path: Path) -> None:
-    folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.2], [0.4], [FAILED]))]
-    begun = a_run(tmp_path, [0.1], seed=3)
-    (group,) = groups_of(begun, *folders)
-    assert [run.folder for run in group.averaged] == folders
-    assert [run.folder for run in group.unfinished] == [begun]
-    assert group.final_score is not None
-    assert group.final_score[0] == pytest.approx(0.3)
-    assert group.without_policy == 1
-    (none,) = groups_of(folders[2])
-    assert none.final_score is None
+    folders += [a_run(tmp_path, [0.1], seed=3), ended(tmp_path, [FAILED], seed=4)]
+    assert groups_of(*folders) == {"builtin (no language model)": folders}
 
 
 @pytest.mark.parametrize(
@@ -74,11 +56,9 @@ def test_settings_that_change_a_score_are_said_where_they_differ_and_keep_runs_a
 
 def test_a_task_that_changed_under_its_name_is_another_group(tmp_path: Path) -> None:
     folders = [ended(tmp_path, [0.1], seed=i, task=replace(LAKE, max_steps=n)) for i, n in enumerate((100, 50, 100))]
-    first, second = groups_of(*folders)
-    assert len(first.averaged) == 2
-    assert first.task == second.task
-    assert first.label != second.label
-    assert re.fullmatch(r"builtin \(no language model\), version [0-9a-f]{6}", first.label)
+    groups = groups_of(*folders)
+    assert list(groups.values()) == [folders[::2], folders[1:2]]
+    assert re.fullmatch(r"builtin \(no language model\), version [0-9a-f]{6}", next(iter(groups)))
     assert labels(folders[0], folders[2]) == ["builtin (no language model)"]
 
 
@@ -109,7 +89,8 @@ def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: 
     ):
         assert line("run", "cartpole", *few, *more).code == 0
     runs = sorted((workplace / "results").iterdir(), key=lambda folder: folder.name[-1])
-    plain, started, perturbed = grouped([read_member(run) for run in runs])
-    assert [len(group.averaged) for group in (plain, started, perturbed)] == [2, 1, 1]
-    assert re.fullmatch(r"start [0-9a-f]{6}", started.label)
-    assert perturbed.label == "perturb action_delay=0..2"
+    groups = groups_of(*runs)
+    assert list(groups.values()) == [runs[:2], runs[2:3], runs[3:]]
+    _, started, perturbed = groups
+    assert re.fullmatch(r"start [0-9a-f]{6}", started)
+    assert perturbed == "perturb action_delay=0..2"

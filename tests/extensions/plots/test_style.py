@@ -47,7 +47,7 @@ from policygen.extensions.plots import actions, curves
 def loaded(*names): return [name for name in names if name in sys.modules]
 print(loaded("matplotlib", "pandas", "scipy"))
 folder = Path(sys.argv[1])
-curves.draw_within(folder)
+curves.plot_runs(folder, folder / "learning_curve.png")
 print(loaded("pandas", "matplotlib.pyplot"))
 import matplotlib
 matplotlib.rcParams["axes.facecolor"] = "black"
