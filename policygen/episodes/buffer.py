@@ -1,4 +1,4 @@
-"""A replay buffer of bounded size: episodes, the best and worst of them, and statistics of visited states."""
+"""A replay buffer of bounded size: episodes, the best and worst of them, and counts of visited cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import math
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +16,8 @@ from policygen.episodes.evidence import Episode
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import LogbookError
 from policygen.files import check_mark, damaged, mark, read, write_atomically
+from policygen.policies.features import CellReader
+from policygen.tasks.task import Task
 
 _CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
@@ -24,6 +25,8 @@ _REMEDY = "delete it, and its episodes are played again"
 EPISODE_OVERHEAD = 32  # in steps, added to the length of each episode: it needs 700 bytes besides its steps
 KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
 _MOST_CACHED = 32  # values that `cached` keeps
+MOST_ACTIONS = 1_000  # most different actions whose visits are counted
+COUNTED = 5  # number of quantities that `_tally` counts for a cell and an action
 _T = TypeVar("_T")
 
 
@@ -39,7 +42,6 @@ class ReplayBuffer:
         self.capacity = capacity
         self._episodes: list[Episode] = []
         self._size = 0  # in transitions; at most the capacity
-        self._of_attempt: dict[int, list[Episode]] = {}
         self._counts: dict[str, tuple[Hashable, int, npt.NDArray[np.float64] | None]] = {}
         self._cache: dict[Hashable, Any] = {}
 
@@ -61,15 +63,11 @@ class ReplayBuffer:
 
     def add(self, episodes: Iterable[Episode]) -> None:
         """Append episodes, as `evidence.arrived` returns those of an attempt."""
-        for episode in episodes:
-            self._append(episode)
+        added = list(episodes)
+        self._episodes += added
+        self._size += sum(map(_size_of, added))
         if self._size > self.capacity:
             self._evict()
-
-    def _append(self, episode: Episode) -> None:
-        self._episodes.append(episode)
-        self._size += episode.trajectory.length + EPISODE_OVERHEAD
-        self._of_attempt.setdefault(episode.attempt, []).append(episode)
 
     def _evict(self) -> None:
         self._counts = {}
@@ -82,11 +80,8 @@ class ReplayBuffer:
                 break
             if index not in protected:
                 evicted.add(index)
-                self._size -= episode.trajectory.length + EPISODE_OVERHEAD
+                self._size -= _size_of(episode)
         self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in evicted]
-        self._of_attempt = {}
-        for episode in self._episodes:
-            self._of_attempt.setdefault(episode.attempt, []).append(episode)
 
     def best(self, n: int) -> list[Episode]:
         """Return the n episodes of highest return, best first; of equal ones, the later first."""
@@ -100,7 +95,7 @@ class ReplayBuffer:
             last: return only this number of episodes, the last ones. The last `len(attempt.played)` gave the attempt's
                 score. Earlier ones were played while it was tuned in a plant, with other constants.
         """
-        found = list(self._of_attempt.get(attempt, ()))
+        found = [episode for episode in self._episodes if episode.attempt == attempt]
         return found if last is None else found[max(0, len(found) - last) :]
 
     def accumulated(
@@ -177,32 +172,25 @@ class ReplayBuffer:
             LogbookError: there is no such file, or it is damaged or was written by another version.
         """
         try:
-            arrays = _read_arrays(path)
+            content = read(path, bytes, most=_LARGEST_FILE)
+            _refuse_inflated(content)
+            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
             check_mark({"format": str(arrays["format"])}, path, "episodes", _REMEDY)
-            buffer, trajectories = cls(), _trajectories_in(arrays)
-            names = arrays["term_names"].tolist()
-            if names:
-                sums = ([*zip(names, row, strict=True)] for row in arrays["terms"].tolist())
-                terms = (tuple(one for one in row if not math.isnan(one[1])) for row in sums)
-                trajectories = [replace(one, terms=known) for one, known in zip(trajectories, terms, strict=True)]
-            first, names, unobserved = 0, arrays["unobserved_names"].tolist(), arrays["unobserved"].astype(np.float32)
-            if unobserved.shape != (len(arrays["observations"]), len(names)):
-                raise ValueError(f"`unobserved` has the shape {unobserved.shape}, which does not fit the observations")
-            for attempt, t, reached in zip(
-                arrays["attempts"].tolist(), trajectories, arrays["reached"].tolist(), strict=True
-            ):
-                rows = unobserved[first : (first := first + t.length + 1)].T
-                known = tuple(
-                    (name, row.copy()) for name, row in zip(names, rows, strict=True) if not np.isnan(row).all()
-                )
-                buffer._append(Episode(attempt, t, reached, known))
+            episodes = _episodes_in(arrays)
         except FileNotFoundError:
             raise LogbookError(f"there is no replay buffer {path}") from None
         except LogbookError:
             raise
         except Exception as error:  # a damaged archive raises almost anything in zipfile and numpy
             raise damaged(path, str(error) or type(error).__name__, _REMEDY) from None
+        buffer = cls()
+        buffer._episodes, buffer._size = episodes, sum(map(_size_of, episodes))
         return buffer
+
+
+def _size_of(episode: Episode) -> int:
+    return episode.trajectory.length + EPISODE_OVERHEAD
 
 
 def _rows(episode: Episode, names: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -212,63 +200,58 @@ def _rows(episode: Episode, names: Sequence[str]) -> npt.NDArray[np.float32]:
     return np.stack(columns, axis=1) if columns else np.zeros((len(missing), 0), np.float32)
 
 
-def _read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an uncompressed `.npz`, by name; runs no code from the file.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        LogbookError: it cannot be read, or is too large.
-        Exception: the archive is damaged (almost any exception of zipfile and numpy).
-    """
-    content = read(path, bytes, most=_LARGEST_FILE)
-    _refuse_inflated(content)
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+# The arrays that `ReplayBuffer.save` writes: the kinds of their values, and the numbers of dimensions.
+_PER_EPISODE = {
+    **dict.fromkeys(("lengths", "attempts", "seeds"), ("i", (1,))),
+    **dict.fromkeys(("terminated", "truncated", "reached"), ("b", (1,))),
+    **{"returns": ("f", (1,)), "terms": ("f", (2,))},
+}
+_PER_STEP = {"actions": ("biuf", (1, 2)), "rewards": ("biuf", (1,))}
+_PER_ROW = {"observations": ("biuf", (2,)), "unobserved": ("f", (2,))}  # one more than steps in each episode
 
 
-# The types of the arrays that `ReplayBuffer.save` writes, one value per episode.
-_KINDS = {"lengths": "i", "attempts": "i", "returns": "f", "seeds": "i"}
-_KINDS |= {"terminated": "b", "truncated": "b", "reached": "b"}
-
-
-def _trajectories_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Trajectory]:
+def _episodes_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Episode]:
     """Return the episodes in arrays that hold them one after the other.
 
     Raises ValueError if an array is missing, or they do not fit together.
     """
-    if missing := [f"`{name}`" for name in ("observations", "actions", "rewards", *_KINDS) if name not in arrays]:
+    if missing := [f"`{name}`" for name in (*_PER_EPISODE, *_PER_STEP, *_PER_ROW) if name not in arrays]:
         raise ValueError(f"it has no {', '.join(missing)}")
-    count = arrays["lengths"].size
-    for name, kind in _KINDS.items():
-        values = arrays[name]
-        if values.shape != (count,) or (count and values.dtype.kind != kind):
-            raise ValueError(
-                f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes need one value "
-                f"of the kind `{kind}` each"
-            )
-    lengths = arrays["lengths"].astype(np.int64)
-    if (lengths < 0).any():
+    lengths: list[int] = arrays["lengths"].ravel().tolist()
+    if min(lengths, default=0) < 0:
         raise ValueError("`lengths` must be at least 0, the steps of each episode")
-    steps = sum(lengths.tolist())
-    for name, rows, dimensions in (
-        ("observations", steps + count, {2}),
-        ("actions", steps, {1, 2}),
-        ("rewards", steps, {1}),
+    count, steps = len(lengths), sum(lengths)
+    for expected, size in ((_PER_EPISODE, count), (_PER_STEP, steps), (_PER_ROW, steps + count)):
+        for name, (kinds, dimensions) in expected.items():
+            values = arrays[name]
+            if count and (values.dtype.kind not in kinds or values.ndim not in dimensions or len(values) != size):
+                raise ValueError(
+                    f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes of {steps} "
+                    f"steps together need {size} values of the kind `{kinds}`"
+                )
+    term_names, unobserved_names = (arrays[f"{name}_names"].tolist() for name in ("term", "unobserved"))
+    columns = (arrays[name].tolist() for name in ("attempts", "returns", "seeds", "terminated", "truncated", "reached"))
+    found, step = list[Episode](), 0
+    for i, (length, attempt, value, seed, terminated, truncated, reached) in enumerate(
+        zip(lengths, *columns, strict=True)
     ):
-        values = arrays[name]
-        if count and (values.dtype.kind not in "biuf" or values.ndim not in dimensions or len(values) != rows):
-            raise ValueError(
-                f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes of "
-                f"{steps} steps together need {rows} rows of numbers"
-            )
-    columns = (arrays[name].tolist() for name in ("returns", "seeds", "terminated", "truncated"))
-    found, step, row = list[Trajectory](), 0, 0
-    for length, *rest in zip(lengths.tolist(), *columns, strict=True):
+        of_steps, of_rows = slice(step, step + length), slice(step + i, step + i + length + 1)
+        terms = zip(term_names, arrays["terms"][i].tolist() if term_names else (), strict=True)
         # Copies: a view would keep the whole array in memory.
-        seen = arrays["observations"][row : row + length + 1].copy()
-        acted, paid = (arrays[name][step : step + length].copy() for name in ("actions", "rewards"))
-        found.append(Trajectory(seen, acted, paid, *rest))
-        step, row = step + length, row + length + 1
+        trajectory = Trajectory(
+            arrays["observations"][of_rows].copy(),
+            arrays["actions"][of_steps].copy(),
+            arrays["rewards"][of_steps].copy(),
+            value,
+            seed,
+            terminated,
+            truncated,
+            tuple(one for one in terms if not math.isnan(one[1])),
+        )
+        rows = zip(unobserved_names, arrays["unobserved"][of_rows].T.astype(np.float32), strict=True)
+        unobserved = tuple((name, row.copy()) for name, row in rows if not np.isnan(row).all())
+        found.append(Episode(attempt, trajectory, reached, unobserved))
+        step += length
     return found
 
 
@@ -286,3 +269,87 @@ def _refuse_inflated(content: bytes) -> None:
                     raise ValueError(f"{member.filename} holds Python objects; it must hold plain numbers or text")
                 if math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
                     raise ValueError(f"the size of {member.filename} differs from its header")
+
+
+# --- visited cells ----------------------------------------------------------------------------------------------------
+
+
+def count_visits(
+    buffer: ReplayBuffer, reader: CellReader, attempt: int | None = None
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
+    """Return the different actions, shape (kinds, m), and the counts of `_tally` for each cell and kind.
+
+    `attempt` restricts them to its episodes. The counts have shape (5, cells, kinds). There are no kinds if actions are
+    continuous and so hardly ever repeated.
+    """
+    kinds = _kinds(buffer, reader.task)
+    if reader.task.has_numbers and len(kinds) > MOST_ACTIONS:
+        return kinds[:0], np.zeros((COUNTED, reader.grid.size, 0))
+
+    def tally(episodes: Sequence[Episode]) -> npt.NDArray[np.float64]:
+        if reader.task.action_space == "discrete":  # an action is its own code
+            codes = np.concatenate([np.zeros(0, np.int16), *(episode.trajectory.actions for episode in episodes)])
+        else:
+            rows = np.concatenate([kinds, *(_action_rows(episode, kinds.shape[1]) for episode in episodes)])
+            codes = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)[len(kinds) :]
+        return _tally(episodes, reader, codes, len(kinds))
+
+    key = (reader.lets, reader.grid, kinds.tobytes())
+    if attempt is not None:
+        own = buffer.of_attempt(attempt)
+        return kinds, buffer.cached(("visits", attempt, len(own), key), lambda: tally(own))
+    return kinds, buffer.accumulated("visits", key, tally, np.add)
+
+
+def _kinds(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
+    """Return the different actions, in order, shape (kinds, m); of numbers, at most some more than MOST_ACTIONS."""
+    if task.action_space == "discrete":
+        return np.arange(len(task.actuators[0].labels)).reshape(-1, 1)
+    m = len(task.actuators)
+
+    def different(episodes: Sequence[Episode]) -> npt.NDArray[np.float64]:
+        found = np.zeros((0, m))
+        for episode in episodes:
+            if len(found) > MOST_ACTIONS and task.has_numbers:
+                break
+            found = np.unique(np.concatenate([found, _action_rows(episode, m)]), axis=0)
+        return found
+
+    return buffer.accumulated("actions", None, different, lambda *some: np.unique(np.concatenate(some), axis=0))
+
+
+def _action_rows(episode: Episode, m: int) -> npt.NDArray[np.float64]:
+    return episode.trajectory.actions.reshape(episode.trajectory.length, m).astype(np.float64)
+
+
+def _tally(
+    episodes: Sequence[Episode], reader: CellReader, codes: npt.NDArray[Any], kinds: int
+) -> npt.NDArray[np.float64]:
+    """Count visits, visits in the last 10 steps before a failure, and first visits in an episode.
+
+    For first visits also the sum of returns to go, and the sum of their squares: shape (5, cells, kinds).
+    """
+    trajectories = [episode.trajectory for episode in episodes]
+    lengths = np.array([t.length for t in trajectories], np.int64)
+    size = reader.grid.size * kinds
+    if not lengths.sum():
+        return np.zeros((COUNTED, reader.grid.size, kinds))
+    cells = reader.cells_along(*((t.observations[:-1], t.actions) for t in trajectories))
+    keys = cells.astype(np.int64) * kinds + codes
+    last = np.cumsum(lengths)
+    rewards = np.concatenate([t.rewards for t in trajectories])
+    summed = np.cumsum(rewards, dtype=np.float64)
+    to_go = np.repeat(summed[last - 1], lengths) - summed + rewards
+    steps_left = np.repeat(last, lengths) - np.arange(len(keys))
+    fallen = np.repeat(np.array([e.failed for e in episodes]), lengths)
+    # Steps of one episode are not independent: an episode counts once for each cell and action.
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    first = np.unique(episode * size + keys, return_index=True)[1]
+    counts = (
+        np.bincount(keys, minlength=size),
+        np.bincount(keys[fallen & (steps_left <= 10)], minlength=size),
+        np.bincount(keys[first], minlength=size),
+        np.bincount(keys[first], to_go[first], minlength=size),
+        np.bincount(keys[first], to_go[first] ** 2, minlength=size),
+    )
+    return np.stack(counts).astype(np.float64).reshape(COUNTED, reader.grid.size, kinds)

@@ -1,18 +1,20 @@
-"""Finite, known MDPs: their transitions, a policy's exact expected return, and the optimum."""
+"""Finite, known MDPs: their transitions, a policy's exact expected return, the optimum, and sampled episodes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from policygen.episodes.play import Array, Copies, Flags, Record, Stepped, replaced, step_through
 from policygen.episodes.score import Score
+from policygen.episodes.trajectory import Actor, Indices
 from policygen.policies.policy import Policy
 from policygen.tasks.counted import CountedEnv
 from policygen.tasks.environments import make_env
@@ -22,6 +24,7 @@ from policygen.tasks.user_env import BorrowedEnv
 
 MAX_EXACT_STATES = 10_000
 ROUNDING = 1e-9  # smaller differences of expected returns are rounding errors
+MOST_SIMULTANEOUS = 2_048  # sampled episodes
 MOST_TRIED = 1_000  # maximum number of changes of one entry that are tried before a table counts as a local optimum
 
 
@@ -105,7 +108,6 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
     remembered: list[npt.NDArray[np.float64]] = []
 
     def numbered(state: int, memory: npt.NDArray[np.float64]) -> int:
-        """Return the number of a pair of state and memory; new pairs are queued."""
         found = number.setdefault((state, memory.tobytes()), len(states))
         if found == len(states):
             states.append(state)
@@ -176,32 +178,14 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
 # --- the optimum ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class BestReturn:
-    """The best expected return of a finite, known MDP within the step limit.
-
-    Attributes:
-        value: the optimum over all policies, including those that count steps.
-        by_table: the best expected return found for a table, which cannot count steps; equal to `value` if a table
-            reaches it, else a local optimum: none of the tried changes of one entry (at most `MOST_TRIED`) improves it.
-        actions: that table, shape (states,).
-    """
-
-    value: float
-    by_table: float
-    actions: npt.NDArray[np.int64]
-
-    @property
-    def table_reaches_it(self) -> bool:
-        """Whether a table reaches the optimum of policies that count steps."""
-        return self.by_table >= self.value - ROUNDING
-
-
-def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
+def best_return(mdp: FiniteMDP, max_steps: int) -> tuple[float, float, npt.NDArray[np.int64]]:
     """Compute the best expected return of an episode of at most `max_steps` steps, and a table close to it.
 
-    The value comes from backward induction over the remaining steps (Bellman 1957). The table starts from the actions
-    that are best with most steps left, and is improved by `improved_table`.
+    Returns:
+        The optimum over all policies, including those that count steps, by backward induction over the remaining steps
+        (Bellman 1957); the best expected return found for a table, which cannot count steps; and that table's actions,
+        shape (states,). It starts from the actions that are best with most steps left, and is improved by
+        `improved_table`: if it does not reach the optimum, none of the tried changes of one entry improves it.
     """
     value = np.zeros(len(mdp.start))
     choices = np.zeros(len(mdp.start), np.int64)
@@ -214,7 +198,7 @@ def best_return(mdp: FiniteMDP, max_steps: int) -> BestReturn:
         value = gains.max(axis=1)
     best = float(mdp.start @ value)
     table, reached = improved_table(mdp, choices, np.arange(len(choices)), max_steps, best)
-    return BestReturn(best, reached, table)
+    return best, reached, table
 
 
 def improved_table(
@@ -294,3 +278,83 @@ def weighted_advantages(
         advantage += occupancy[:, None] * (gain - value[:, None])
         occupancy = np.bincount(chain.next_states.ravel(), (occupancy[:, None] * going).ravel(), minlength=len(states))
     return float(mdp.start @ values[-1]), advantage
+
+
+# --- sampled episodes -------------------------------------------------------------------------------------------------
+
+
+class Sampler(Copies):
+    """Draws episodes of at most `max_steps` steps; its copies are states.
+
+    Observations are the states, shape (k, 1), as in the environment.
+    """
+
+    engine: ClassVar[str] = "sampled"
+    most = MOST_SIMULTANEOUS
+    renews: ClassVar[bool] = True
+
+    def __init__(self, mdp: FiniteMDP, max_steps: int) -> None:
+        self._limit = max_steps
+        self._actions, branches = mdp.probabilities.shape[1:]
+        # The last possible branch gets the remainder: probabilities may sum to 0.999999.
+        cumulative = np.cumsum(mdp.probabilities, axis=2).reshape(-1, branches)
+        left = np.cumsum(mdp.probabilities[:, :, ::-1], axis=2)[:, :, ::-1].reshape(-1, branches)
+        self._thresholds = [np.where(left[:, k + 1] > 0, cumulative[:, k], np.inf) for k in range(branches - 1)]
+        self._branches = branches
+        self._next, self._rewards = mdp.next_states.ravel(), mdp.rewards.ravel()
+        self._ends = mdp.continues.ravel() == 0
+        self._start = np.cumsum(mdp.start)
+
+    def play(self, actor: Actor, seeds: Sequence[int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Play one episode per seed; return their undiscounted returns and their lengths, both of shape (seeds,).
+
+        One generator, seeded by all seeds in order, draws them all.
+        """
+        self._rng = np.random.default_rng(list(map(int, seeds)))
+        record = _Totals(np.zeros(len(seeds)), np.zeros(len(seeds), np.int64))
+        step_through(self, actor, seeds, record)
+        return record.returns, record.lengths
+
+    def begin(self, seeds: Sequence[int], /) -> Array:
+        """Draw the first states; see `Copies`."""
+        self._states = self._starts(self._rng.random(len(seeds)))
+        self._left = np.full(len(seeds), self._limit)
+        return self._states[:, None]
+
+    def step(self, actions: Array, /) -> Stepped:
+        """Draw a transition of every copy; see `Copies`."""
+        pairs = self._states * self._actions + actions
+        branch = pairs * self._branches
+        if self._thresholds:
+            drawn = self._rng.random(len(pairs))
+            for threshold in self._thresholds:
+                branch += drawn >= threshold[pairs]
+        self._states, self._left = self._next[branch], self._left - 1
+        return self._states[:, None], self._rewards[branch], self._ends[branch], self._left == 0
+
+    def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
+        """Draw the first states of the next episodes; see `Copies`."""
+        self._states = replaced(self._states, ended, self._starts(self._rng.random(len(seeds))))
+        self._left = replaced(self._left, ended, np.full(len(seeds), self._limit))
+        return self._states[:, None]
+
+    def _starts(self, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        places: npt.NDArray[np.int64] = np.searchsorted(self._start, drawn * self._start[-1], side="right")
+        places[places == len(self._start)] = len(self._start) - 1  # rounding
+        return places
+
+
+@dataclass
+class _Totals(Record):
+    """The returns and lengths of episodes so far."""
+
+    returns: npt.NDArray[np.float64]
+    lengths: npt.NDArray[np.int64]
+    indices: Any = None
+
+    def go_on(self, indices: Indices, rows: Array, /) -> None:
+        self.indices = indices
+
+    def add(self, rows: Array, actions: Any, rewards: Array, /) -> None:
+        self.returns[self.indices] += rewards
+        self.lengths[self.indices] += 1

@@ -1,6 +1,6 @@
 """Play many copies of an environment at once in numpy, bit for bit equal to single environments.
 
-It covers classic control and policygen's own dynamics. The equations of classic control are those of
+It covers classic control and policygen's own dynamics (`Dynamics`). The equations of classic control are those of
 `gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. For equal
 results, operations have the same order and precision, and squares and cosines use the same functions: the C library's
 `pow(x, 2)` differs from `x * x` for one number in a thousand.
@@ -8,9 +8,10 @@ results, operations have the same order and precision, and squares and cosines u
 
 from __future__ import annotations
 
-import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -23,13 +24,120 @@ from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.episodes.dynamics import DynamicsEnv, Noise, StepResult
 from policygen.episodes.play import Array, Copies, Flags, Stepped
 from policygen.tasks.counted import CountedEnv
 from policygen.tasks.environments import origin
 from policygen.tasks.faults import close, fault, name_of, wrappers_of
 
 VECTOR_COPIES = 1_024  # simultaneous episodes
+_AHEAD = 64  # steps of noise drawn at once: calling a generator costs as much as hundreds of numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The result of a step of n copies.
+
+    Attributes:
+        state: shape (numbers, n).
+        observations: shape (n, d).
+        rewards, ended: shape (n,).
+    """
+
+    state: Array
+    observations: npt.NDArray[Any]
+    rewards: Array
+    ended: npt.NDArray[np.bool_]
+
+
+class Noise:
+    """Standard normal noise of n copies, `width` numbers per step of each.
+
+    Args:
+        generators: one for each seed.
+        copies: the number of each copy's generator, shape (n,).
+    """
+
+    def __init__(
+        self, generators: Sequence[np.random.Generator], copies: npt.NDArray[np.integer[Any]], width: int
+    ) -> None:
+        self._generators, self._copies = generators, copies
+        self._ahead, self._used = np.empty((len(generators), 0, width)), 0
+
+    def __call__(self) -> Array:
+        """Draw the noise of one step, shape (n, width)."""
+        if self._used == self._ahead.shape[1]:
+            size = (_AHEAD, self._ahead.shape[2])
+            self._ahead, self._used = np.stack([one.standard_normal(size) for one in self._generators]), 0
+        self._used += 1
+        noise: Array = self._ahead[self._copies, self._used - 1]
+        return noise
+
+    def keep(self, which: npt.NDArray[np.bool_]) -> None:
+        """Keep only these copies."""
+        used, self._copies = np.unique(self._copies[which], return_inverse=True)
+        self._generators, self._ahead = [self._generators[i] for i in used], self._ahead[used]
+
+
+class Dynamics(ABC):
+    """The start and step of an environment, for n copies at once.
+
+    Attributes:
+        observation_space: observation space of one copy.
+        actions: number of actions; they are 0 to `actions` - 1.
+        noise_width: standard normal numbers per step of one copy.
+    """
+
+    observation_space: ClassVar[gym.spaces.Box]
+    actions: ClassVar[int]
+    noise_width: ClassVar[int] = 0
+
+    @abstractmethod
+    def start(self, random: np.random.Generator) -> tuple[Array, Array]:
+        """Return the state of one new copy, shape (numbers,), and its first observation, shape (d,)."""
+
+    @abstractmethod
+    def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> StepResult:
+        """Compute one step of n copies; `actions` has shape (n,), `noise` shape (n, `self.noise_width`)."""
+
+
+class DynamicsEnv(gym.Env[Any, Any]):
+    """A single environment that moves by `dynamics`."""
+
+    dynamics: ClassVar[Dynamics]
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; there is rgb_array")
+        self.observation_space = self.dynamics.observation_space
+        self.action_space = gym.spaces.Discrete(self.dynamics.actions)
+        self.render_mode = render_mode
+        self.state: Array | None = None  # shape (numbers,)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        """Begin an episode and return its first observation."""
+        super().reset(seed=seed)
+        self.state, observation = self.dynamics.start(self.np_random)
+        return observation.astype(np.float32), {}
+
+    def step(self, action: int) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Take one step.
+
+        Raises:
+            gymnasium.error.ResetNeeded: there is no episode yet.
+            gymnasium.error.InvalidAction: there is no such action.
+        """
+        if self.state is None:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        if not 0 <= action < self.dynamics.actions:
+            raise gym.error.InvalidAction(f"there is no action {action}; there are 0 to {self.dynamics.actions - 1}")
+        noise = self.np_random.standard_normal((1, self.dynamics.noise_width))
+        after = self.dynamics.advance(self.state[:, None], np.array([action]), noise)
+        self.state = after.state[:, 0]
+        return after.observations[0].astype(np.float32), float(after.rewards[0]), bool(after.ended[0]), False, {}
+
+
 Advance = Callable[[Any, Array, npt.NDArray[Any]], StepResult]
 
 
@@ -126,97 +234,38 @@ def _cosines(values: Array) -> Array:
 def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute `AcrobotEnv.step`: one step of the fourth-order Runge-Kutta method."""
     torque = np.asarray(env.AVAIL_TORQUE, np.float64)[actions]
-    masses, centres = (env.LINK_MASS_1, env.LINK_MASS_2), (env.LINK_COM_POS_1, env.LINK_COM_POS_2)
-    links = _links(len(torque), masses, centres, env.LINK_LENGTH_1, env.LINK_MOI)
-    links = *links, env.book_or_nips != "nips"
-    step = env.dt
-    half = step / 2.0
-    k1 = _accelerations(links, state, torque)
-    k2 = _accelerations(links, state + half * k1, torque)
-    k3 = _accelerations(links, state + half * k2, torque)
-    k4 = _accelerations(links, state + step * k3, torque)
+    step, half = env.dt, env.dt / 2.0
+    k1 = _accelerations(env, state, torque)
+    k2 = _accelerations(env, state + half * k1, torque)
+    k3 = _accelerations(env, state + half * k2, torque)
+    k4 = _accelerations(env, state + step * k3, torque)
     state = state + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
     angles, speeds = state[:2], state[2:]
     while np.abs(angles).max() > np.pi:  # angles above pi first, as in Gymnasium
         angles[:] = np.where(angles > np.pi, angles - 2 * np.pi, np.where(angles < -np.pi, angles + 2 * np.pi, angles))
-    fastest = _rows_of(len(torque), env.MAX_VEL_1, env.MAX_VEL_2)
-    np.minimum(np.maximum(speeds, -fastest), fastest, out=speeds)
-    seen, cosines = np.empty((6, len(torque)), np.float32), np.cos(angles)
-    seen[0:4:2], seen[1:4:2], seen[4:] = cosines, np.sin(angles), speeds
+    speeds[0] = _clipped(speeds[0], -env.MAX_VEL_1, env.MAX_VEL_1)
+    speeds[1] = _clipped(speeds[1], -env.MAX_VEL_2, env.MAX_VEL_2)
+    cosines, sines = np.cos(angles), np.sin(angles)
     ended = -cosines[0] - np.cos(angles[1] + angles[0]) > 1.0
-    return StepResult(state, seen.T, ended - 1.0, ended)
+    return StepResult(state, _rows(cosines[0], sines[0], cosines[1], sines[1], *speeds).T, ended - 1.0, ended)
 
 
-@functools.lru_cache(maxsize=32)
-def _rows_of(n: int, *values: float) -> Array:
-    """Return an array with n times the same value in each row, which numpy combines faster than a single number."""
-    return np.repeat(np.array(values)[:, np.newaxis], n, axis=1)
-
-
-@functools.lru_cache(maxsize=32)
-def _links(
-    n: int, masses: tuple[float, float], centres: tuple[float, float], l1: float, inertia: float
-) -> tuple[Any, ...]:
-    """Return the constants of `AcrobotEnv._dsdt` for n copies, some for two rows at once."""
-    (m1, m2), (c1, c2), g = masses, centres, 9.8
-    lever = m2 * l1 * c2
-    return (
-        _rows_of(n, np.pi / 2, np.pi / 2),
-        _rows_of(n, 2 * l1 * c2, l1 * c2),
-        _rows_of(n, l1**2 + c2**2, c2**2),
-        _rows_of(n, m2, m2),
-        _rows_of(n, inertia, inertia),
-        _rows_of(n, m2 * c2 * g, (m1 * c1 + m2 * l1) * g),
-        _rows_of(n, lever, -lever),
-        *_rows_of(n, m1 * c1**2, inertia, 2 * m2 * l1 * c2, m2 * c2**2 + inertia),
-    )
-
-
-def _accelerations(links: tuple[Any, ...], state: Array, torque: Array) -> Array:
-    """Compute `AcrobotEnv._dsdt`: derivatives of angles and speeds of n copies, shape (4, n).
-
-    For few copies numpy's calls take longer than their arithmetic, so a call computes several rows where it can.
-    """
-    right, coupling, fixed, mass, inertias, weights, levers, own, inertia, cross, last, book = links
-    derivatives, angles = np.empty_like(state), np.empty((3, len(torque)))
-    angles[0], angles[2] = state[1], state[0]
-    np.add(state[0], state[1], out=angles[1])
-    angles[1:] -= right
-    cosines, sine = np.cos(angles), np.sin(state[1])
-    d = coupling * cosines[0]
-    d += fixed
-    d *= mass
-    d1, d2 = d[0], d[1]
-    d1 += own
-    d += inertias
-    d1 += inertia
-    gravity = weights * cosines[1:]
-    phi2 = gravity[0]
-    centrifugal = levers * _squared(state[2:])
-    centrifugal *= sine
-    phi1 = cross * state[3]
-    phi1 *= state[2]
-    phi1 *= sine
-    np.subtract(centrifugal[1], phi1, out=phi1)
-    phi1 += gravity[1]
-    phi1 += phi2
-    driving = d2 / d1
-    driving *= phi1
-    driving += torque
-    if book:
-        driving -= centrifugal[0]
-    driving -= phi2
-    divisor = _squared(d2)
-    divisor /= d1
-    np.subtract(last, divisor, out=divisor)
-    derivatives[:2] = state[2:]
-    acceleration = derivatives[3]
-    np.divide(driving, divisor, out=acceleration)
-    d2 *= acceleration
-    d2 += phi1
-    np.negative(d2, out=d2)
-    np.divide(d2, d1, out=derivatives[2])
-    return derivatives
+def _accelerations(env: Any, state: Array, torque: Array) -> Array:
+    """Compute `AcrobotEnv._dsdt`: derivatives of angles and speeds of n copies, shape (4, n)."""
+    m1, m2, c1, c2 = env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_COM_POS_1, env.LINK_COM_POS_2
+    l1, inertia, g = env.LINK_LENGTH_1, env.LINK_MOI, 9.8
+    angle1, angle2, rate1, rate2 = state
+    cosine, sine = np.cos(angle2), np.sin(angle2)
+    d1 = m1 * c1**2 + m2 * (l1**2 + c2**2 + 2 * l1 * c2 * cosine) + inertia + inertia
+    d2 = m2 * (c2**2 + l1 * c2 * cosine) + inertia
+    phi2 = m2 * c2 * g * np.cos(angle1 + angle2 - np.pi / 2)
+    phi1 = -m2 * l1 * c2 * _squared(rate2) * sine - 2 * m2 * l1 * c2 * rate2 * rate1 * sine
+    phi1 = phi1 + (m1 * c1 + m2 * l1) * g * np.cos(angle1 - np.pi / 2) + phi2
+    driving = torque + d2 / d1 * phi1
+    if env.book_or_nips != "nips":
+        driving = driving - m2 * l1 * c2 * _squared(rate1) * sine
+    acceleration2 = (driving - phi2) / (m2 * c2**2 + inertia - _squared(d2) / d1)
+    return _rows(rate1, rate2, -(d2 * acceleration2 + phi1) / d1, acceleration2)
 
 
 def _cart_pole(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:

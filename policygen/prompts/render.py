@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer
+from policygen.episodes.buffer import KEPT_EXTREMES, ReplayBuffer, count_visits
 from policygen.episodes.evidence import (
     NOTHING_RELEVANT,
     Episode,
@@ -22,7 +22,6 @@ from policygen.episodes.evidence import (
     usual_of,
 )
 from policygen.episodes.trajectory import Trajectory
-from policygen.episodes.visits import count_visits
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from policygen.episodes.exact import best_return, finite_mdp
+from policygen.episodes.exact import ROUNDING, best_return, finite_mdp
+from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault, UsageError
 from policygen.runs.config import RunConfig
@@ -96,15 +96,14 @@ def with_optimum(task: Task) -> Task:
     mdp = finite_mdp(task) if task.optimum is None else None
     if mdp is None:
         return task
-    found = best_return(mdp, task.max_steps)
-    if found.table_reaches_it:
-        source = f"exact, by backward induction over {task.max_steps} steps"
-    else:
-        source = f"the best table found; a policy that counts steps could reach {found.value:.6g}"
-    known = replace(task, optimum=Optimum(found.by_table, source))
-    if task.solved is None or task.solved <= found.value + 1e-9:
+    best, by_table, _ = best_return(mdp, task.max_steps)
+    source = f"exact, by backward induction over {task.max_steps} steps"
+    if by_table < best - ROUNDING:
+        source = f"the best table found; a policy that counts steps could reach {best:.6g}"
+    known = replace(task, optimum=Optimum(by_table, source))
+    if task.solved is None or task.solved <= best + ROUNDING:
         return known
-    sentence = f"{task.solved:g} counts as solved, says the task, but no policy scores more than {found.value:.6g}"
+    sentence = f"{task.solved:g} counts as solved, says the task, but no policy scores more than {best:.6g}"
     return replace(known, solved=None, assumed=(*task.assumed, sentence))
 
 

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import exact_score
+from policygen.episodes.exact import Sampler, exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.race import Course, Levels, race
 from policygen.episodes.requirements import Penalty, Requirements, Violations
-from policygen.episodes.sampled import Sampler
 from policygen.episodes.score import (
     Score,
     episode_seeds,
@@ -266,9 +265,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
                 found = np.array([t.episode_return for t in self.play(actor, tuple(seeds), tuning=True)])
             else:
                 self.ledger.charge_episodes(len(seeds))
-                sampled = sampler.play(actor, seeds)
-                self.ledger.count_steps(int(sampled.lengths.sum()), tuning=True)
-                found = sampled.returns
+                found, lengths = sampler.play(actor, seeds)
+                self.ledger.count_steps(int(lengths.sum()), tuning=True)
             played += len(seeds)
             self.tell(TuningProgress(number, played, episodes, float(found.mean()), since))
             return found

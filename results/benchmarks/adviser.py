@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.exact import expected_return, finite_mdp
-from policygen.episodes.sampled import Sampler
+from policygen.episodes.exact import Sampler, expected_return, finite_mdp
+from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds, half_interval
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor
 from policygen.extensions.learners.learner import Vector
 from policygen.extensions.learners.q import CellView, learn_tables
@@ -80,7 +79,7 @@ class Field:
     def practice(self, actor: Actor, seeds: Sequence[int]) -> Vector:
         """Play one episode for each seed, and return their returns."""
         if self._sampler is not None:
-            return self._sampler.play(actor, seeds).returns
+            return self._sampler.play(actor, seeds)[0]
         return np.array([trajectory.episode_return for trajectory in self._simulator.play(actor, seeds)])
 
     def value(self, table: Table, seed: int) -> float:

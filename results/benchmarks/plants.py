@@ -24,9 +24,9 @@ from gymnasium import spaces
 from measurements import Measurements, parser_of
 
 import policygen
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, StepResult
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.vector import Array, Dynamics, DynamicsEnv, StepResult
 
 COLUMNS = ("task", "method", "seed", "episodes", "steps", "all_episodes", "all_steps", "score", "seconds")
 MEASURED = Measurements("plants", COLUMNS)

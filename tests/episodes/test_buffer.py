@@ -10,7 +10,7 @@ from played import assert_same
 
 from policygen.episodes.buffer import EPISODE_OVERHEAD, KEPT_EXTREMES, ReplayBuffer
 from policygen.episodes.evidence import Episode, arrived
-from policygen.episodes.simulator import Simulator
+from policygen.episodes.players import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError
 from policygen.tasks.load import load_task

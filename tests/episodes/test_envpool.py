@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from played import assert_equal, needs_envpool, policy_for
 
-from policygen.episodes import envpool as module
-from policygen.episodes.envpool import STEP_BY_STEP, pool_for
-from policygen.episodes.players import Players
+from policygen.episodes import copies as module
+from policygen.episodes.copies import STEP_BY_STEP, pool_for
+from policygen.episodes.players import Players, Simulator
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task

@@ -15,7 +15,7 @@ from policygen.episodes.evidence import (
     reached_its_goal,
     shortfall,
 )
-from policygen.episodes.simulator import Simulator
+from policygen.episodes.players import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.tasks.load import load_task
 

@@ -16,11 +16,9 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from played import assert_equal, policy_for
 from support import discovered, environment
 
-import policygen.episodes.simulator
 from policygen.episodes import players as workers
-from policygen.episodes.players import Players
+from policygen.episodes.players import Players, Simulator
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
@@ -54,13 +52,11 @@ def test_workers_and_copies_play_the_same_episodes_in_order(
     made: Callable[[float], Policy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policies = [made(scale) for scale in (0.1, 1.0, 5.0)]
-    monkeypatch.setattr(policygen.episodes.simulator, "has_vector_form", lambda env: False)
+    monkeypatch.setattr(workers, "has_vector_form", lambda env: False)
     shared: list[int] = []
-    distribute = workers.by_processes
+    distribute = Players._play_in_workers
     monkeypatch.setattr(
-        workers._Workers,
-        "distribute",
-        lambda play, work, jobs: shared.append(len(work)) or distribute(play, work, jobs),
+        Players, "_play_in_workers", lambda self, work: shared.append(len(work)) or distribute(self, work)
     )
     task = replace(policies[0].task, max_steps=40)  # the task asked for, not the policies' own
     with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
@@ -79,7 +75,7 @@ import gymnasium as gym
 import policygen
 from policygen.episodes import players
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import Simulator
+from policygen.episodes.players import Simulator
 
 
 class Mine(gym.Env):

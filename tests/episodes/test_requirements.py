@@ -10,9 +10,8 @@ import pytest
 from scipy.stats import binomtest
 from support import ALWAYS_RIGHT
 
-from policygen.episodes.players import evaluate
+from policygen.episodes.players import Simulator, evaluate
 from policygen.episodes.requirements import Requirements, Violations, excess
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import TaskError
 from policygen.policies.parse import parse

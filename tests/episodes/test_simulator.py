@@ -11,9 +11,9 @@ from played import CARTPOLE, assert_equal, assert_same, by_hand, policy_for
 from support import discovered
 
 import policygen.episodes.copies
-import policygen.episodes.simulator
+import policygen.episodes.players
 from policygen.episodes.copies import COPIES
-from policygen.episodes.simulator import Simulator
+from policygen.episodes.players import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
@@ -92,8 +92,8 @@ class Counting(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def test_copies_take_no_step_after_the_end_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = policygen.episodes.simulator.make_env
-    for module in (policygen.episodes.copies, policygen.episodes.simulator):
+    make = policygen.episodes.players.make_env
+    for module in (policygen.episodes.copies, policygen.episodes.players):
         monkeypatch.setattr(module, "make_env", lambda task: Counting(make(task)))
     task = discovered("FrozenLake-v1")
     Counting.steps = 0

@@ -1,6 +1,6 @@
 """The vectorised engine plays the episodes of single environments, to the last bit.
 
-It tests `episodes.play` and `episodes.dynamics`, too.
+It tests `episodes.play` and `episodes.vector`, too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import pytest
 from gymnasium.envs.classic_control import AcrobotEnv
 from played import CARTPOLE, CLUMSY, assert_equal, assert_same, by_hand, copies_of, policy_for
 
-from policygen.episodes.players import Players
+from policygen.episodes.players import Players, Simulator
 from policygen.episodes.score import episode_seeds
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.vector import VECTOR_COPIES, VectorCopies, has_vector_form
 
 EPISODES = [

@@ -7,10 +7,9 @@ import pytest
 from support import PAIR
 
 import policygen
-from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.buffer import ReplayBuffer, count_visits
 from policygen.episodes.evidence import arrived
 from policygen.episodes.trajectory import Trajectory
-from policygen.episodes.visits import count_visits
 from policygen.policies.features import cell_reader
 from policygen.prompts.visits import visit_views
 

@@ -9,9 +9,8 @@ import pytest
 
 import policygen
 from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.players import Players
+from policygen.episodes.players import Players, Simulator
 from policygen.episodes.score import difference, sampled_score
-from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError
 from policygen.policies import Policy, TablePolicy
 from policygen.policies.parse import parse
@@ -134,7 +133,7 @@ def test_every_engine_and_worker_processes_play_the_same_episodes_to_the_last_bi
         monkeypatch.setattr(f"policygen.episodes.players.{name}", -1.0)
     with Players(task, jobs=2) as two:
         assert plays(cartpole, two, seeds) == vector
-    monkeypatch.setattr("policygen.episodes.simulator.has_vector_form", lambda env: False)
+    monkeypatch.setattr("policygen.episodes.players.has_vector_form", lambda env: False)
     with Simulator(task) as simulator:
         assert simulator.engine == "copies"
         assert plays(cartpole, simulator, seeds) == vector

@@ -17,8 +17,8 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, LEANING, Written, fenced
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import arrived
+from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds, sampled_score
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message

@@ -11,10 +11,9 @@ import pytest
 from searched import searched
 
 import policygen
-from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.buffer import ReplayBuffer, count_visits
 from policygen.episodes.evidence import Episode
 from policygen.episodes.trajectory import Trajectory
-from policygen.episodes.visits import count_visits
 from policygen.policies.features import cell_reader
 from policygen.prompts.render import template_variables
 from policygen.prompts.visits import LEAST_EPISODES, visit_views

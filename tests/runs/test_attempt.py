@@ -11,8 +11,8 @@ from searched import made
 from support import Written, attempts_of, fenced
 
 import policygen
+from policygen.episodes.players import Simulator
 from policygen.episodes.score import sampled_score
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes.envpool import pool_for
+from policygen.episodes.copies import pool_for
 from policygen.episodes.players import Players
 from policygen.episodes.requirements import Requirements
 from policygen.episodes.score import episode_seeds

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import arrived
-from policygen.episodes.players import evaluate
+from policygen.episodes.players import Simulator, evaluate
 from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
-from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import BudgetExhausted, PolicyError, UsageError
 from policygen.extensions.seats.decisions import Action, as_action, neutral, read_decision

@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, StepResult
+from policygen.episodes.play import Array
+from policygen.episodes.vector import Dynamics, DynamicsEnv, StepResult
 from policygen.extensions.worlds.picture import Canvas
 
 SIZE = 20.0  # side of the square around the track

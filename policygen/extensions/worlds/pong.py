@@ -8,7 +8,8 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.dynamics import Array, Dynamics, DynamicsEnv, StepResult
+from policygen.episodes.play import Array
+from policygen.episodes.vector import Dynamics, DynamicsEnv, StepResult
 from policygen.extensions.worlds.picture import Canvas
 
 WIDTH, HEIGHT = 800.0, 600.0

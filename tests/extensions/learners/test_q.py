@@ -11,8 +11,7 @@ import pytest
 from refining import Player, exact_mean, mdp_of, policy_of, seeds, tuned
 
 import policygen
-from policygen.episodes.exact import best_return, exact_score, expected_return
-from policygen.episodes.sampled import Sampler
+from policygen.episodes.exact import Sampler, best_return, exact_score, expected_return
 from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
 from policygen.extensions.learners.learner import Learner, Step
@@ -37,7 +36,7 @@ class Practising:
     def practice(self, actor: Actor, seeds: Sequence[int]) -> np.ndarray:
         self.practised += len(seeds)
         if self.mdp is not None:
-            return Sampler(self.mdp, self.task.max_steps).play(actor, seeds).returns
+            return Sampler(self.mdp, self.task.max_steps).play(actor, seeds)[0]
         return np.array([t.episode_return for t in self.player.simulator.play(actor, seeds)])
 
     def learn(self, text: str, episodes: int, method: Any = "q") -> Refined:
@@ -75,7 +74,7 @@ def test_policy_iteration_reaches_the_best_table_from_any_table(task: str) -> No
     policy, player = policy_of(POOR, task), Player(task)
     mdp = mdp_of(policy.task)
     refined = tuned(policy, "policy-iteration", Trials(player, seeds, 10), 1, mdp=mdp)
-    assert exact_mean(refined.policy) >= best_return(mdp, policy.task.max_steps).by_table - 1e-9
+    assert exact_mean(refined.policy) >= best_return(mdp, policy.task.max_steps)[1] - 1e-9
     assert refined.episodes == player.episodes == 0
 
 
@@ -92,12 +91,12 @@ def test_policy_iteration_respects_the_cells_of_the_table() -> None:
 def test_episodes_drawn_from_the_mdp_return_what_is_expected_of_them() -> None:
     policy = policy_of("| row | column | action |\n| * | * | left |\n", "cliffwalking")
     mdp = mdp_of(policy.task)
-    drawn, again = (Sampler(mdp, policy.task.max_steps).play(policy, range(3_000)) for _ in range(2))
+    (drawn, lengths), (again, _) = (Sampler(mdp, policy.task.max_steps).play(policy, range(3_000)) for _ in range(2))
     exact = exact_score(policy, mdp)
     assert exact is not None
-    assert drawn.returns.mean() == pytest.approx(exact.mean, abs=5 * exact.std / np.sqrt(3_000) + 1e-9)
-    assert drawn.lengths.max() <= policy.task.max_steps
-    assert (again.returns == drawn.returns).all()
+    assert drawn.mean() == pytest.approx(exact.mean, abs=5 * exact.std / np.sqrt(3_000) + 1e-9)
+    assert lengths.max() <= policy.task.max_steps
+    assert (again == drawn).all()
 
 
 def _step(cell: int, action: int, reward: float, after: int, terminated: bool, times: int = 1) -> Step:
@@ -151,14 +150,14 @@ def test_advice_is_left_only_for_what_is_surely_better() -> None:
 def test_good_advice_is_kept_and_advice_that_is_no_better_than_chance_is_put_aside() -> None:
     task = load_task("frozenlake")
     mdp = mdp_of(task)
-    best = TablePolicy.from_actions(task, best_return(mdp, 100).actions)
+    best = TablePolicy.from_actions(task, best_return(mdp, 100)[2])
     view, sampler = CellView(best, len(mdp.start)), Sampler(mdp, task.max_steps)
     assert with_entries(best, entries_of(best)).actions.tolist() == best.actions.tolist()
     good = entries_of(best)
     firsts, lasts = [], []
 
     def practice(actor: Actor, seeds: Sequence[int]) -> np.ndarray:
-        return sampler.play(actor, seeds).returns
+        return sampler.play(actor, seeds)[0]
 
     for table in (good, (good + 2) % 4):
         rng = np.random.default_rng(0)

@@ -11,8 +11,7 @@ from refining import WEAK, Player, exact_mean, mdp_of, policy_of, seeds, tuned
 from support import Written, fenced, lake
 
 import policygen
-from policygen.episodes.exact import exact_score
-from policygen.episodes.sampled import Sampler
+from policygen.episodes.exact import Sampler, exact_score
 from policygen.errors import PolicyError
 from policygen.extensions.learners.learner import Step
 from policygen.extensions.learners.q import CellView, LearnerActor

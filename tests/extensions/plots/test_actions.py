@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from toys import HALVES, MOVES, SQUARE, TORQUE, linear, table, toy
 
-from policygen.episodes.simulator import Simulator
+from policygen.episodes.players import Simulator
 from policygen.errors import UsageError
 from policygen.extensions.plots.actions import action_figure
 from policygen.extensions.plots.style import OKABE_ITO

@@ -151,7 +151,7 @@ def test_a_broken_environment_ends_the_training(reward: Reward, monkeypatch: pyt
     def broken(*arguments: object, **options: object) -> None:
         raise EnvironmentFault("the simulator is gone")
 
-    monkeypatch.setattr("policygen.episodes.simulator.play", broken)
+    monkeypatch.setattr("policygen.episodes.players.play", broken)
     with pytest.raises(EnvironmentFault, match="the simulator is gone"):
         reward(None, [BALANCING])
 
