@@ -34,10 +34,10 @@ import tomli_w
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.tasks.discovery import task_from_gym
+from policygen.tasks.documentation import has_model
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make, make_env
 from policygen.tasks.load import task_from_file
-from policygen.tasks.mujoco import has_model
 from policygen.tasks.spaces import Actuator, Height, Observation
 from policygen.tasks.task import Task
 

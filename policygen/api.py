@@ -39,8 +39,8 @@ from policygen.tasks import environments
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.load import load_task, task_of
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
-from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted
+from policygen.tasks.warmup import seeds_checked
 
 if TYPE_CHECKING:
     from policygen.extensions.compare.comparison import Comparison

@@ -1,6 +1,6 @@
 """The library in a few calls, as the README shows them.
 
-It tests `tasks.user_env`.
+It tests `tasks.environments`.
 """
 
 from __future__ import annotations

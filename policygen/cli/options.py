@@ -231,16 +231,15 @@ def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
 
     Raises UsageError for an unknown perturbation, TaskError for one that does not fit the environment.
     """
-    from policygen.tasks.environments import make_env
-    from policygen.tasks.faults import close
+    from policygen.tasks.environments import opened
     from policygen.tasks.perturb import read_perturbation
 
     if not texts:
         return task
     wanted = () if texts == ("none",) else tuple(read_perturbation(text) for text in texts)
     changed = replace(task, perturb=wanted)
-    close(make_env(changed))  # raises if a perturbation does not fit
-    return changed
+    with opened(changed):  # raises if a perturbation does not fit
+        return changed
 
 
 PERTURB = click.option(

@@ -22,8 +22,7 @@ from policygen.episodes.score import engine_words
 from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import PolicyError, TaskError, UsageError
 from policygen.policies.policy import Policy
-from policygen.tasks.environments import import_user_module, make_env
-from policygen.tasks.faults import close
+from policygen.tasks.environments import import_user_module, make_env, opened
 from policygen.tasks.task import Task
 
 ENGINE = "one by one"
@@ -144,15 +143,12 @@ def _sb3_model(kind: str, file: str, task: Task, *, trust: bool) -> Any:
         raise UsageError(
             f"{file} cannot be loaded as a model of {kind.upper()} (or was it made by another algorithm?): {words}"
         ) from None
-    env = make_env(task)
-    try:
+    with opened(task) as env:
         for name in ("observation_space", "action_space"):
             its, wanted = getattr(model, name), getattr(env, name)
             kinds = [(type(space), space.shape, getattr(space, "n", None)) for space in (its, wanted)]
             if kinds[0] != kinds[1]:
                 raise UsageError(f"{file} is a model of another environment: its {name} is {its}, not {wanted}")
-    finally:
-        close(env)
     return model
 
 

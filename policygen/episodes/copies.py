@@ -96,7 +96,7 @@ class SingleCopies(Copies):
 
     def __init__(self, task: Task, env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> None:
         self._task, self._step_timeout, self.origin = task, step_timeout, origin(env)
-        self._is_single_env = task.given is not None and task.given.is_single_env
+        self._is_single_env = task.given is not None and task.given.env is not None
         self.most = 1 if self._is_single_env else COPIES
         self.running: list[Running] = []
         self._free = [env]

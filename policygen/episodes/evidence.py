@@ -7,8 +7,10 @@ episodes. They are pure: none plays an episode, makes an environment, or scores 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from policygen.episodes.signals import Column, usual_ranges
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import Reader
 from policygen.quantities.program import slot_of
-from policygen.tasks.heights import heights_of
+from policygen.tasks.environments import opened
 from policygen.tasks.task import Task
 
 OUTSTANDING = 5.0  # a last reward above this many times the highest other reward marks a success
@@ -56,6 +58,38 @@ class Episode:
     def failed(self) -> bool:
         """Whether the environment ended it without success."""
         return self.trajectory.terminated and not self.reached
+
+
+Heights = Callable[[npt.NDArray[Any]], Mapping[str, npt.NDArray[np.float32]]]
+
+
+@lru_cache(maxsize=8)
+def heights_of(task: Task) -> Heights | None:
+    """Return a function from observations, shape (T, d), to the heights in m by name, each of shape (T,).
+
+    None if the task declares none. The first observations are the positions of MuJoCo's joints, as in Gymnasium.
+    """
+    if not task.heights:
+        return None
+    with opened(task) as env:
+        base: Any = env.unwrapped
+        model, count = base.model, int(base.observation_structure["qpos"])
+    mujoco = sys.modules["mujoco"]
+    data = mujoco.MjData(model)
+    bodies = [model.body(one.body).id for one in task.heights for _ in one.spheres]
+    spheres = np.array([sphere for one in task.heights for sphere in one.spheres])
+    starts = np.cumsum([0, *(len(one.spheres) for one in task.heights)][:-1])
+
+    def heights(observations: npt.NDArray[Any]) -> Mapping[str, npt.NDArray[np.float32]]:
+        lowest = np.zeros((len(observations), len(bodies)))
+        for row, positions in zip(lowest, observations[:, :count].astype(np.float64), strict=True):
+            data.qpos[model.nq - count :] = positions
+            mujoco.mj_kinematics(model, data)
+            row[:] = data.xpos[bodies, 2] + (data.xmat[bodies, 6:] * spheres[:, :3]).sum(axis=1) - spheres[:, 3]
+        found = np.minimum.reduceat(lowest, starts, axis=1).astype(np.float32)
+        return {one.name: found[:, k] for k, one in enumerate(task.heights)}
+
+    return heights
 
 
 def arrived(attempt: int, trajectories: Iterable[Trajectory], task: Task) -> list[Episode]:

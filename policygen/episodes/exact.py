@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,11 +17,9 @@ from policygen.episodes.play import Array, Copies, Flags, Record, Stepped, repla
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Actor, Indices
 from policygen.policies.policy import Policy
-from policygen.tasks.counted import CountedEnv
-from policygen.tasks.environments import make_env
-from policygen.tasks.faults import close, wrappers_of
+from policygen.tasks.environments import BorrowedEnv, CountedEnv, opened
+from policygen.tasks.faults import wrappers_of
 from policygen.tasks.task import Task
-from policygen.tasks.user_env import BorrowedEnv
 
 MAX_EXACT_STATES = 10_000
 ROUNDING = 1e-9  # smaller differences of expected returns are rounding errors
@@ -58,13 +57,9 @@ class FiniteMDP:
 
 def finite_mdp(task: Task) -> FiniteMDP | None:
     """Return the task's MDP if it is finite and known, else None."""
-    env = make_env(task)
-    try:
+    with opened(task) as env, suppress(Exception):  # the environment's `P` is not a table of transitions
         return _mdp_of(env)
-    except Exception:  # the environment's `P` is not a table of transitions
-        return None
-    finally:
-        close(env)
+    return None
 
 
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:

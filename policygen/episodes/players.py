@@ -23,13 +23,11 @@ from policygen.episodes.vector import VectorCopies, has_vector_form
 from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.portable import usable_cores
-from policygen.tasks.counted import steps_taken
-from policygen.tasks.environments import make_env, most_steps, of_gymnasium_or_ours
+from policygen.tasks.environments import is_picklable, make_env, most_steps, of_gymnasium_or_ours, steps_taken
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory
 from policygen.tasks.requirements import info_names
 from policygen.tasks.task import Task
 from policygen.tasks.trust import trusted
-from policygen.tasks.user_env import is_picklable
 
 # Less work than this is played in this process: workers take milliseconds to get their work, and seconds to start.
 SECONDS_WORTH_SHARING = 0.3

@@ -25,8 +25,7 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from policygen.episodes.play import Array, Copies, Flags, Stepped
-from policygen.tasks.counted import CountedEnv
-from policygen.tasks.environments import origin
+from policygen.tasks.environments import CountedEnv, origin
 from policygen.tasks.faults import close, fault, name_of, wrappers_of
 
 VECTOR_COPIES = 1_024  # simultaneous episodes

@@ -253,7 +253,7 @@ def rendering_env(task: Task) -> gym.Env[Any, Any]:
     if headless:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws in memory
     if task.given is not None:
-        return task.given.rendering(task.max_steps, RGB_ARRAY)
+        return task.given.rendering(task.max_steps, RGB_ARRAY)  # type: ignore[no-any-return]
     plain = make_env(task)
     modes = plain.metadata.get("render_modes") or ()
     is_mujoco = hasattr(plain.unwrapped, "mujoco_renderer")

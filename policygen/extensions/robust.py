@@ -16,8 +16,7 @@ from policygen.episodes.trajectory import RandomActor
 from policygen.extensions.plots.style import GREY, look, new_figure, style
 from policygen.outgoing import in_columns
 from policygen.policies.policy import Policy
-from policygen.tasks.environments import fits, make_env
-from policygen.tasks.faults import close
+from policygen.tasks.environments import fits, opened
 from policygen.tasks.perturb import KINDS, NOMINAL, OF_SPREAD, STEP_COUNTS, Perturbation, perturbation
 from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
 from policygen.tasks.task import Task
@@ -136,9 +135,8 @@ def lines(found: Margins) -> Iterator[str]:
         rows.append((f"{name} ({_unit(name, found.task)})", works or "-", fails or "-"))
     yield from in_columns(rows)
     if any(name in OF_SPREAD for name in found.by_name()):
-        env = make_env(replace(found.task, perturb=()))
-        signals = [*zip(found.task.observations, spread_of(env), strict=True)]
-        close(env)
+        with opened(replace(found.task, perturb=())) as env:
+            signals = [*zip(found.task.observations, spread_of(env), strict=True)]
         sizes = [f"{one.name} {size:.3g} {one.unit}".strip() for one, size in signals if size > 0]
         yield f"spread (standard deviation over {SPREAD_STEPS:,} random steps): {', '.join(sizes)}"
         if still := [one.name for one, size in signals if not size]:

@@ -17,7 +17,7 @@ from policygen.quantities.program import Lowering
 from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Name, Node, Number, linear_terms
-from policygen.tasks.checked import checked
+from policygen.tasks.records import checked
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task, decision_names, output_names, output_slices
 

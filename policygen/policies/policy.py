@@ -29,8 +29,7 @@ from policygen.quantities.spelling import ColumnFunction, RowFunction, column_fu
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Node, names_in, remembered_in
 from policygen.tasks.actions import shaped
-from policygen.tasks.checked import checked
-from policygen.tasks.records import task_from_record, task_to_record
+from policygen.tasks.records import checked, task_from_record, task_to_record
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from policygen.policies.rows import Rule, compressed, dense_table, uncovered
 from policygen.quantities.grid import Grid
 from policygen.quantities.program import Lowering
 from policygen.quantities.text import unknown_name
-from policygen.tasks.checked import checked
-from policygen.tasks.records import grid_from_record, grid_to_record
+from policygen.tasks.records import checked, grid_from_record, grid_to_record
 from policygen.tasks.task import Task
 
 

@@ -14,13 +14,10 @@ from policygen.errors import EnvironmentFault, UsageError
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
-from policygen.tasks.counted import steps_taken
-from policygen.tasks.environments import make_env, most_steps
-from policygen.tasks.faults import close
+from policygen.tasks.environments import limit_of, most_steps, opened, steps_taken
 from policygen.tasks.perturb import OF_SPREAD, needs_spread
 from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, without_knowledge
-from policygen.tasks.user_env import limit_of
 
 DEFAULT_EPISODES: int = RunConfig.model_fields["episodes"].default
 DEFAULT_FINAL: int = RunConfig.model_fields["final_episodes"].default
@@ -79,11 +76,9 @@ def with_spread(task: Task, step_timeout: float) -> Task:
     """
     if not needs_spread(task.perturb):
         return task
-    before, env = steps_taken(), make_env(replace(task, perturb=()))
-    try:
+    before = steps_taken()
+    with opened(replace(task, perturb=())) as env:
         spread = tuple(spread_of(env, step_timeout).tolist())
-    finally:
-        close(env)
     known = tuple(replace(one, spread=spread) if one.name in OF_SPREAD else one for one in task.perturb)
     return replace(task, perturb=known, steps_taken=task.steps_taken + steps_taken() - before)
 
@@ -142,11 +137,8 @@ def _episodes_if_short(task: Task, step_timeout: float) -> tuple[int | None, int
     """
     limit: int | None = task.max_steps
     if task.max_steps == DEFAULT_MAX_STEPS:  # the environment may have a limit
-        env = make_env(task, cut=False)
-        try:
+        with opened(task, cut=False) as env:
             limit = limit_of(env)
-        finally:
-            close(env)
     if (limit is not None and limit >= LONG_EPISODE) or finite_mdp(task) is not None:
         return None, 0
     lengths, returns = [], []

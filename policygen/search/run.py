@@ -28,7 +28,7 @@ from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared
 from policygen.search.runner import EpisodeRunner, play_final, play_perturbed, usual_perturbations
 from policygen.tasks.task import KIND_WORDS, Task
-from policygen.tasks.trial import warn_if_unseeded
+from policygen.tasks.warmup import warn_if_unseeded
 
 
 @dataclass

@@ -20,10 +20,9 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import slug, to_digits
 from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import RESERVED, actuators_of, describe_layout, with_bounds
-from policygen.tasks.docstrings import documentation_of
-from policygen.tasks.environments import make
+from policygen.tasks.documentation import documentation_of, model_facts, step_seconds_of
+from policygen.tasks.environments import NAMESPACE, UserEnv, limit_of, make
 from policygen.tasks.faults import STEP_TIMEOUT, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.mujoco import model_facts, step_seconds_of
 from policygen.tasks.spaces import (
     Actuator,
     Observation,
@@ -34,9 +33,17 @@ from policygen.tasks.spaces import (
     texts_of,
 )
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
-from policygen.tasks.trial import MANY_STEPS, UNSEEDED, ignores_seed
-from policygen.tasks.user_env import NAMESPACE, UserEnv, limit_of
-from policygen.tasks.warmup import LONGEST, SECONDS, STILL, copies_of, found_limit, warm_up
+from policygen.tasks.warmup import (
+    LONGEST,
+    MANY_STEPS,
+    SECONDS,
+    STILL,
+    UNSEEDED,
+    copies_of,
+    found_limit,
+    ignores_seed,
+    warm_up,
+)
 
 # Attributes in which an environment may state the names of its observations, and of its actions.
 _STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")

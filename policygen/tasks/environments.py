@@ -1,4 +1,4 @@
-"""Make Gymnasium environments, and turn each failure into a clear message."""
+"""Make environments, turn each failure into a clear message, and count the steps that they take."""
 
 from __future__ import annotations
 
@@ -9,29 +9,187 @@ import importlib.util
 import inspect
 import re
 import sys
+import threading
+import uuid
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.errors import TaskError
+from policygen.errors import TaskError, UsageError
 from policygen.tasks.actions import actuators_of
-from policygen.tasks.counted import CountedEnv
-from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of
+from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of, wrappers_of
 from policygen.tasks.perturb import Perturbation, most_start_steps
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, observations_of, texts_of
 from policygen.tasks.task import Task
 from policygen.tasks.trust import is_standard_library, refuse_untrusted, trusted
-from policygen.tasks.user_env import NAMESPACE, UserEnv, user_env_of
 
 # Importing this package registers policygen's own environments with Gymnasium.
 with contextlib.suppress(ModuleNotFoundError):
     importlib.import_module("policygen.extensions.worlds")
+
+NAMESPACE = "given/"  # prefix of the ids of environments that only this program can make
+
+
+class _Steps(threading.local):
+    """The steps of a thread's environments, and their number at which loading a task takes no more."""
+
+    taken = 0
+    most = sys.maxsize
+
+
+_steps = _Steps()
+
+
+class CountedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that counts the calls of `step`, whoever makes them; see `steps_taken`."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step of the environment and count it, also if it fails."""
+        _steps.taken += 1
+        return self.env.step(action)
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        """The specification of the environment, which counting does not change."""
+        return self.env.spec
+
+
+def steps_taken() -> int:
+    """Return how many steps the environments of this thread have taken so far."""
+    return _steps.taken
+
+
+def steps_left() -> int:
+    """Return how many steps loading a task may still take, see `limited_to`; a large number without a limit."""
+    return max(0, _steps.most - _steps.taken)
+
+
+@contextlib.contextmanager
+def limited_to(steps: int | None) -> Iterator[None]:
+    """Limit the steps that loading a task takes in this context; None is no limit."""
+    before, _steps.most = _steps.most, sys.maxsize if steps is None else _steps.taken + steps
+    try:
+        yield
+    finally:
+        _steps.most = before
+
+
+@dataclass(frozen=True, eq=False)
+class UserEnv:
+    """An environment or an environment factory that the program passed.
+
+    Attributes:
+        env: the environment, which plays one episode at a time; None if there is a factory.
+        factory: a function that makes an environment; None if there is an environment.
+        token: an id that this object shares with its copies in other processes.
+    """
+
+    env: gym.Env[Any, Any] | None = None
+    factory: Callable[..., gym.Env[Any, Any]] | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def name(self) -> str:
+        """Name of the environment's class or factory."""
+        if self.env is not None:
+            return type(self.env.unwrapped).__name__
+        factory = self.factory.func if isinstance(self.factory, partial) else self.factory
+        name = getattr(factory, "__name__", type(factory).__name__)
+        return "env" if name == "<lambda>" else str(name)
+
+    def make(self, max_steps: int | None, **more: Any) -> gym.Env[Any, Any]:
+        """Return an environment, truncated at `max_steps`; closing it leaves the user's object open.
+
+        TaskError is raised if the factory fails, or does not make an environment.
+        """
+        if self.env is not None:
+            env: gym.Env[Any, Any] = BorrowedEnv(self.env)
+        else:
+            assert self.factory is not None
+            try:
+                env = self.factory(**more)
+            except (Exception, SystemExit) as error:  # the user's code
+                problem = f"{self.name} cannot make an environment, it fails with {_words_of(error)}"
+                raise TaskError(problem) from error
+            if not isinstance(env, gym.Env):
+                kind = type(env).__name__
+                raise TaskError(f"{self.name} makes a {kind}, which is not a Gymnasium environment (gymnasium.Env)")
+        check_spaces(env, self.name)
+        env = CountedEnv(env)
+        if max_steps is not None and limit_of(env) != max_steps:
+            env = TimeLimit(OrderEnforcing(env), max_steps)
+        return env
+
+    def rendering(self, max_steps: int, mode: str) -> gym.Env[Any, Any]:
+        """Return an environment that renders in a mode; raise TaskError if none can be made."""
+        env = self.make(max_steps)
+        if env.render_mode != mode and self.env is None and mode in (env.metadata.get("render_modes") or ()):
+            env.close()
+            with contextlib.suppress(TaskError):
+                env = self.make(max_steps, render_mode=mode)
+        if env.render_mode == mode:
+            return env
+        env.close()
+        raise TaskError(
+            f"{self.name} draws no pictures: pass an environment made with render_mode={mode!r}, or a function that "
+            "takes render_mode"
+        )
+
+
+class BorrowedEnv(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper that does not close its environment, which belongs to the user."""
+
+    def close(self) -> None:
+        """Leave the user's environment open."""
+
+
+def limit_of(env: gym.Env[Any, Any]) -> int | None:
+    """Return the number of steps after which an environment truncates its episodes; None if it states none."""
+    stated = env.spec.max_episode_steps if env.spec is not None else None
+    return next((w._max_episode_steps for w in wrappers_of(env) if isinstance(w, TimeLimit)), stated)
+
+
+def user_env_of(what: Any) -> UserEnv | str:
+    """Wrap an environment or factory, but return `module:Name` for one that other processes can import.
+
+    UsageError is raised for anything else.
+    """
+    if isinstance(what, gym.Env):
+        return UserEnv(env=what)
+    if isinstance(what, gym.vector.VectorEnv):
+        raise UsageError("a vectorised environment is not a task: pass a function that makes a single one")
+    if not callable(what):
+        raise UsageError(
+            f"a {type(what).__name__} is not a task: pass a task's name, a Gymnasium id, a Task, an environment, or a "
+            "function that makes one"
+        )
+    module, name = getattr(what, "__module__", None), getattr(what, "__qualname__", "")
+    importable = module not in (None, "__main__", "builtins") and name.isidentifier()
+    if importable and getattr(sys.modules.get(str(module)), name, None) is what and name not in gym.registry:
+        return f"{module}:{name}"
+    return UserEnv(factory=what)
+
+
+def is_picklable(what: UserEnv) -> bool:
+    """Whether other processes can make the environment: it has a factory that can be pickled."""
+    if what.env is not None:
+        return False
+    from loky.cloudpickle_wrapper import dumps  # start-up time
+
+    try:
+        dumps(what)
+    except Exception:  # pickling runs the user's code
+        return False
+    return True
 
 
 def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
@@ -52,7 +210,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
             return make(task.gym_id, {**dict(task.kwargs), **keywords}, limit)
         if keywords:
             raise TaskError("kwargs.NAME perturbs only environments with a Gymnasium id; choose another perturbation")
-        return task.given.make(limit)
+        return task.given.make(limit)  # type: ignore[no-any-return]
 
     if task.given is None:
         refuse_untrusted(task)
@@ -63,6 +221,16 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     return PerturbedEnv(env, task.perturb, make_with, signals, limit - start_steps if limit else None)
 
 
+@contextlib.contextmanager
+def opened(task: Task, *, cut: bool = True) -> Iterator[gym.Env[Any, Any]]:
+    """Make the environment of a task, see `make_env`, and close it at the end of the context."""
+    env = make_env(task, cut=cut)
+    try:
+        yield env
+    finally:
+        close(env)
+
+
 def most_steps(task: Task) -> int:
     """Return the largest number of steps that an episode takes, with the random ones before it."""
     return task.max_steps + most_start_steps(task.perturb)
@@ -71,10 +239,10 @@ def most_steps(task: Task) -> int:
 def fits(task: Task, perturbation: Perturbation) -> bool:
     """Whether the environment of a task supports a perturbation."""
     try:
-        close(make_env(replace(task, perturb=(perturbation,))))
+        with opened(replace(task, perturb=(perturbation,))):
+            return True
     except TaskError:
         return False
-    return True
 
 
 def with_user_env(task: Task, env: Any) -> Task:
@@ -173,8 +341,11 @@ def import_user_module(module: str) -> ModuleType:
         places = f"neither {top}.py in the working directory nor an installed package"
         raise TaskError(f"there is no module `{module}`: {places}") from None
     except (Exception, SystemExit) as error:  # foreign code
-        fault = " ".join(f"{type(error).__name__}: {error}".split())
-        raise TaskError(f"the module {module} fails when it is imported: {fault}") from error
+        raise TaskError(f"the module {module} fails when it is imported: {_words_of(error)}") from error
+
+
+def _words_of(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _import_and_register(module: str, name: str) -> None:
@@ -258,16 +429,16 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         hint = hint if isinstance(error, gym.error.UnregisteredEnv) else ""
         raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}{hint}") from None
     except (Exception, SystemExit) as error:  # foreign code
-        fault = " ".join(f"{type(error).__name__}: {error}".split())
         if isinstance(error, TypeError) and "gymnasium.Env" in str(error):  # the check of the result
             makes = f"{gym_id} makes something other than a Gymnasium environment (gymnasium.Env)"
             raise TaskError(f"{makes}; {SEVERAL_AGENTS}") from None
-        fault = ", ".join(filter(None, (fault, place_of(error))))
+        fault = ", ".join(filter(None, (_words_of(error), place_of(error))))
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
             raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
         if kwargs:
-            remedy = "correct `kwargs` in the task file"
-            raise TaskError(f"{gym_id} does not take these kwargs ({fault}); {remedy}") from None
+            raise TaskError(
+                f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
+            ) from None
         raise TaskError(
             f"{gym_id} cannot be made without arguments ({fault}); if it needs some, give it `kwargs` in a task file: "
             f"policygen new {gym_id} --kwarg NAME=VALUE; else packages that it depends on may not fit: install the "

@@ -18,21 +18,26 @@ from policygen.files import LARGEST_SETTINGS, find_resource, list_resources, rea
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
 from policygen.quantities.text import is_name, slug
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
-from policygen.tasks.counted import limited_to, steps_taken
 from policygen.tasks.discovery import task_from_gym
-from policygen.tasks.docstrings import documentation_of
-from policygen.tasks.environments import make
+from policygen.tasks.documentation import documentation_of, has_model, model_facts, step_seconds_of
+from policygen.tasks.environments import (
+    NAMESPACE,
+    UserEnv,
+    is_picklable,
+    limit_of,
+    limited_to,
+    make,
+    steps_taken,
+    user_env_of,
+)
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, close
-from policygen.tasks.mujoco import has_model, model_facts, step_seconds_of
 from policygen.tasks.perturb import Perturbation, perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
 from policygen.tasks.spaces import Actuator, Height, Observation, ObservedText, layout_of, observations_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
-from policygen.tasks.trial import UNSEEDED, ignores_seed
 from policygen.tasks.trust import check_names, is_shipped
-from policygen.tasks.user_env import NAMESPACE, UserEnv, is_picklable, limit_of, user_env_of
-from policygen.tasks.warmup import warm_up
+from policygen.tasks.warmup import UNSEEDED, ignores_seed, warm_up
 
 LEAST_STEPS = 10  # that loading a task may take
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -186,7 +191,7 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None
             return count(task_from_gym(own, step_timeout))
         found = _known(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
         task = count(found)
-    if own.is_single_env:
+    if own.env is not None:
         remark = (
             "one environment object plays its episodes one after the other, in this process (jobs = 1); if you pass a "
             "function that makes the environment instead, random actions differ, and so does the run"

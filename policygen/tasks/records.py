@@ -1,33 +1,44 @@
-"""Convert tasks and grids to JSON values and back."""
+"""Conversion of tasks and grids to JSON values, and of JSON values to dataclasses, checked against type hints.
+
+A program that acts with a saved policy should import little more than numpy; importing pydantic would double its
+start-up time. msgspec costs about 15 ms, but it reports only the first problem, names neither the keys of mappings nor
+the allowed literals, and allows no two dataclasses in a union.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from policygen.errors import PolicyError, UsageError
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.words import columns_for
-from policygen.tasks.actions import ActionLayout, check_layout
-from policygen.tasks.checked import checked
-from policygen.tasks.perturb import Perturbation
-from policygen.tasks.perturb import perturbation as checked_perturbation
-from policygen.tasks.requirements import Requirement
-from policygen.tasks.spaces import (
-    MOST_CHARACTERS,
-    ActionKind,
-    Actuator,
-    Height,
-    Layout,
-    Observation,
-    ObservedText,
-    TextPart,
-    leaf_parts,
-)
-from policygen.tasks.task import Optimum, Task
+from policygen.tasks.actions import check_layout
+from policygen.tasks.perturb import perturbation
+from policygen.tasks.spaces import MOST_CHARACTERS, leaf_parts
+from policygen.tasks.task import Task
 
+T = TypeVar("T")
+_PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "a valid string"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a valid integer"),
+    float: ((int, float), "a valid number"),
+    NoneType: ((NoneType,), "null"),
+}
+_LARGEST = 2**63  # integers beyond this are no size, step or index
+
+# The keys of a saved task, in their order.
+_KEYS = (
+    *("name", "gym_id", "kwargs", "action_space", "max_steps", "discount", "solved", "optimum", "step_seconds"),
+    *("observations", "derived", "seen", "texts", "actuators", "unseeded", "features", "reward", "ends", "starts"),
+    *("requirements", "perturb", "about", "hints", "documentation", "facts", "heights", "inputs", "layout"),
+    *("action_layout", "grid"),
+)
 # A record has these keys only if their value is not empty.
 _IF_STATED = {
     *("texts", "unseeded", "reward", "ends", "starts", "requirements", "perturb", "action_layout", "step_seconds"),
@@ -35,53 +46,83 @@ _IF_STATED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _ActuatorRecord:
-    name: str
-    about: str
-    labels: tuple[str, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    levels: dict[str, float] = field(default_factory=dict)
-    unit: str = ""
+def checked(kind: type[T], value: Any, what: str) -> T:
+    """Convert `value` to the dataclass `kind`; unknown keys are ignored.
+
+    Fields may be str, bool, int, float, None, literals, tuples, dictionaries with str keys, dataclasses, `Any`, and
+    unions of these. A list becomes a tuple, or a dataclass whose fields it holds in order, null for a default; a
+    dictionary may also become a tuple of pairs.
+
+    Args:
+        what: the beginning of the message, such as "damaged policy".
+
+    Raises:
+        PolicyError: `value` is not such a record; the message names every missing or wrong key.
+    """
+    problems: list[str] = []
+    record = _read(kind, value, (), problems)
+    if problems:
+        raise PolicyError(f"{what}: {'; '.join(problems)}")
+    return record  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TaskRecord:
-    """The keys of a saved task, in their order; records of older versions lack those that have a default."""
+def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
+    """Convert a value to the type `hint`; if it does not fit, add a sentence with its place to `problems`."""
 
-    name: str
-    gym_id: str
-    kwargs: dict[str, Any]
-    action_space: ActionKind
-    max_steps: int
-    discount: float
-    solved: float | None
-    optimum: tuple[float, str] | None
-    step_seconds: float | None = None
-    observations: tuple[tuple[str, str, str, float | None, float | None, bool], ...]
-    derived: dict[str, str] = field(default_factory=dict)
-    seen: dict[str, str] = field(default_factory=dict)
-    texts: tuple[ObservedText, ...] = ()
-    actuators: tuple[_ActuatorRecord, ...]
-    unseeded: bool = False
-    features: dict[str, str]
-    reward: str = ""
-    ends: str = ""
-    starts: tuple[tuple[str, str], ...] = ()
-    requirements: tuple[Requirement, ...] = ()
-    perturb: tuple[Perturbation, ...] = ()
-    about: str
-    hints: tuple[str, ...]
-    documentation: str = ""
-    facts: tuple[str, ...] = ()
-    heights: tuple[Height, ...] = ()
-    inputs: tuple[str, ...] = ()
-    layout: Layout | TextPart | None = None
-    action_layout: ActionLayout | None = None
-    grid: dict[str, tuple[float, ...]] | None
-    assumed: tuple[str, ...] = ()  # this key and the next one are only in a run folder's task
-    steps_taken: int = 0
+    def refuse(expected: str) -> None:
+        problems.append(f"`{'.'.join(where)}`: {expected}" if where else expected)
+
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if hint in _PLAIN:
+        types, expected = _PLAIN[hint]
+        fits = isinstance(value, types) and isinstance(value, bool) == (hint is bool)
+        if not fits or (isinstance(value, int) and abs(value) > _LARGEST):
+            return refuse(f"input should be {expected}")
+        return float(value) if hint is float else value
+    if origin is Literal:
+        return value if value in arguments else refuse(f"input should be {' or '.join(map(repr, arguments))}")
+    if origin is UnionType:  # the first type that fits; if none does, the problems with the first one count
+        tried: list[list[str]] = [[] for _ in arguments]
+        for option, found in zip(arguments, tried, strict=True):
+            read = _read(option, value, where, found)
+            if not found:
+                return read
+        return problems.extend(tried[0])
+    if origin is tuple:
+        if isinstance(value, dict) and get_origin(arguments[0]) is tuple:
+            value = list(value.items())
+        if not isinstance(value, list | tuple):
+            return refuse("input should be a valid list")
+        hints = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(value) != len(hints):
+            return refuse(f"list should have {len(hints)} items, not {len(value)}")
+        parts = zip(hints, value, strict=True)
+        return tuple(_read(part, item, (*where, str(i)), problems) for i, (part, item) in enumerate(parts))
+    if origin is dict and isinstance(value, dict):
+        return {key: _read(arguments[1], item, (*where, str(key)), problems) for key, item in value.items()}
+    if where and origin is None and isinstance(value, list):
+        value = {name: item for (name, *_), item in zip(_fields(hint), value, strict=False) if item is not None}
+    if not isinstance(value, dict):
+        return refuse("input should be a valid dictionary")
+    given = {}
+    for name, own_hint, needed in _fields(hint):
+        if name in value:
+            given[name] = _read(own_hint, value[name], (*where, name), problems)
+        elif needed:
+            problems.append(f"the key `{'.'.join((*where, name))}` is missing")
+    return None if problems else hint(**given)
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Return name, type and whether it is required, for each field."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (field.name, hints[field.name], field.default is MISSING and field.default_factory is MISSING)
+        for field in fields(kind)
+    )
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
@@ -117,49 +158,49 @@ def task_to_record(task: Task) -> dict[str, Any]:
         "action_layout": asdict(task.action_layout) if task.action_layout is not None else None,
         "grid": grid_to_record(task.grid) if task.grid else None,
     }
-    names = [one.name for one in fields(_TaskRecord) if one.name not in ("assumed", "steps_taken")]
-    record = {name: other_forms[name] if name in other_forms else getattr(task, name) for name in names}
+    record = {key: other_forms[key] if key in other_forms else getattr(task, key) for key in _KEYS}
     return {key: value for key, value in record.items() if value or key not in _IF_STATED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """The parts of a task that its record holds under keys of their own, or in another form."""
+
+    derived: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+    grid: dict[str, tuple[float, ...]] | None = None
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
     """Read a record that `task_to_record` wrote; if it is damaged, raise PolicyError, which says where."""
-    read = checked(_TaskRecord, record, "damaged task")
-    for name, items in (("observations", read.observations + read.texts), ("actuators", read.actuators)):
+    apart = checked(_Apart, record, "damaged task")
+    # A run folder's task also says what was assumed, and how many steps loading took.
+    saved = {*_KEYS, "assumed", "steps_taken"} - {"grid"}
+    task = checked(Task, {key: value for key, value in record.items() if key in saved}, "damaged task")
+    for name, items in (("observations", task.observations + task.texts), ("actuators", task.actuators)):
         if not items:
             raise PolicyError(f"damaged task: `{name}`: list should have at least 1 item")
-    texts_laid_out = [part.columns for part in leaf_parts(read.layout) if part is not None]
+    texts_laid_out = [part.columns for part in leaf_parts(task.layout) if part is not None]
     room = range(1, columns_for(MOST_CHARACTERS, 4) + 1)
-    if texts_laid_out != [t.columns for t in read.texts] or any(columns not in room for columns in texts_laid_out):
+    if texts_laid_out != [t.columns for t in task.texts] or any(columns not in room for columns in texts_laid_out):
         raise PolicyError("damaged task: its texts do not fit its layout")
-    if read.max_steps < 1:
+    if task.max_steps < 1:
         raise PolicyError("damaged task: `max_steps`: input should be greater than 0")
-    choices = [bool(actuator.labels) for actuator in read.actuators]
+    choices = [actuator.is_choice for actuator in task.actuators]
     kinds = {"box": (False, False), "mixed": (True, False)}
-    if (any(choices), all(choices)) != kinds.get(read.action_space, (True, True)):
-        raise PolicyError(f"damaged task: its actuators do not fit the action space `{read.action_space}`")
-    if read.action_layout is not None:
-        check_layout(read.action_layout, len(read.actuators))
-    return Task(
-        **{one.name: getattr(read, one.name) for one in fields(_TaskRecord) if one.name not in ("derived", "seen")}
-        | {
-            "kwargs": tuple(read.kwargs.items()),
-            "observations": tuple(
-                Observation(
-                    *(name, unit, about, -math.inf if low is None else low, math.inf if high is None else high),
-                    integer=integer,
-                    derived=read.derived.get(name, ""),
-                    seen=read.seen.get(name, ""),
-                )
-                for name, unit, about, low, high, integer in read.observations
-            ),
-            "actuators": tuple(Actuator(**asdict(a) | {"levels": tuple(a.levels.items())}) for a in read.actuators),
-            "optimum": Optimum(*read.optimum) if read.optimum else None,
-            "features": tuple(read.features.items()),
-            "perturb": tuple(checked_perturbation(one.name, one.low, one.high, one.spread) for one in read.perturb),
-            "untrusted": "the saved task",
-            "grid": grid_from_record(read.grid) if read.grid else None,
-        }
+    if (any(choices), all(choices)) != kinds.get(task.action_space, (True, True)):
+        raise PolicyError(f"damaged task: its actuators do not fit the action space `{task.action_space}`")
+    if task.action_layout is not None:
+        check_layout(task.action_layout, len(task.actuators))
+    return replace(
+        task,
+        observations=tuple(
+            replace(o, derived=apart.derived.get(o.name, ""), seen=apart.seen.get(o.name, ""))
+            for o in task.observations
+        ),
+        perturb=tuple(perturbation(one.name, one.low, one.high, one.spread) for one in task.perturb),
+        untrusted="the saved task",
+        grid=grid_from_record(apart.grid) if apart.grid else None,
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from policygen.errors import ExpressionError, TaskError
 from policygen.quantities.grid import MAX_CELLS, Grid, integer_dimension
@@ -18,9 +18,6 @@ from policygen.tasks.actions import ActionLayout, Limits, limits_of
 from policygen.tasks.perturb import Perturbation
 from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import ActionKind, Actuator, Height, Layout, Observation, ObservedText, TextPart
-
-if TYPE_CHECKING:  # a policy acts where Gymnasium is not installed
-    from policygen.tasks.user_env import UserEnv
 
 PolicyKind = Literal["table", "linear"]
 # Words for users: equations need not be linear in the observations.
@@ -70,7 +67,8 @@ class Task:
         untrusted: the file that the task is from, if the user does not trust it (see `policygen.tasks.trust`).
         unseeded: whether two episodes with the same seed differ.
         steps_taken: number of steps of the environment that loading the task, and preparing a run of it, took.
-        given: an environment or factory of this Python program, used instead of `gym_id`; never saved.
+        given: an environment or factory of this Python program (`UserEnv` of `policygen.tasks.environments`), used
+            instead of `gym_id`; never saved.
     """
 
     name: str
@@ -105,7 +103,7 @@ class Task:
     untrusted: str = field(default="", compare=False)
     unseeded: bool = field(default=False, compare=False)
     steps_taken: int = field(default=0, compare=False)
-    given: UserEnv | None = field(default=None, compare=False, repr=False)
+    given: Any = field(default=None, compare=False, repr=False)
 
     @property
     def observation_names(self) -> tuple[str, ...]:

@@ -297,7 +297,7 @@ DAMAGED = [
     ("equations.left", KeyError, "needs one equation each"),
     ("task.actuators", [], "`actuators`: list should have at least 1"),
     ("task.action_space", "text", "`action_space`: input should be 'discrete'"),
-    ("task.observations", [["x"]], "damaged task: .*observations.0"),
+    ("task.observations", [[3]], "damaged task: .*observations.0.name"),
     ("task.features.row", "sqare", "feature row: unknown name `sqare`"),
 ]
 

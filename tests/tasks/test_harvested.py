@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from policygen.episodes.evidence import heights_of
 from policygen.errors import TaskError
 from policygen.tasks.environments import make, make_env
 from policygen.tasks.faults import close
-from policygen.tasks.heights import heights_of
 from policygen.tasks.load import load_task, task_from_file, task_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS
 

@@ -24,7 +24,7 @@ from policygen.tasks.perturb import Perturbation, read_perturbation
 from policygen.tasks.perturbed_env import spread_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
-from policygen.tasks.trial import seeds_checked
+from policygen.tasks.warmup import seeds_checked
 
 ACTIONS = (1.5, -0.5, 0.05, 1.9, -1.2, 0.7)
 

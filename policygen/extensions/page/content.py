@@ -17,9 +17,9 @@ from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import OPTIMAL, SOLVED, Fact, RunRecord, read_record, run_facts, task_facts
 from policygen.runs.logbook import Logbook
+from policygen.tasks.environments import NAMESPACE
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
-from policygen.tasks.user_env import NAMESPACE
 
 MOST_ATTEMPTS = 100  # of a longer run the page shows only former bests and the latest attempts
 _MOST_CHANGES = 80  # lines

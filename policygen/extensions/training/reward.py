@@ -25,8 +25,8 @@ from policygen.runs.attempt import text_digest
 from policygen.search.prepare import with_optimum
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
-from policygen.tasks.trial import seeds_checked
 from policygen.tasks.trust import trusted
+from policygen.tasks.warmup import seeds_checked
 
 UNREADABLE = -0.1  # reward of a reply without a policy that can be played
 RANDOM_EPISODES = 100  # episodes that measure the mean return of random actions

@@ -1,4 +1,4 @@
-"""The documentation that a prompt quotes, and what stands for an environment without a task file."""
+"""The documentation that a prompt quotes, facts of simulators, and tasks of environments without a task file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from enum import IntEnum
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from policygen.prompts.render import Show
 from policygen.prompts.templates import render_template
 from policygen.prompts.views import task_view
 from policygen.tasks import warmup
-from policygen.tasks.docstrings import MOST_CHARACTERS, documentation_of
+from policygen.tasks.documentation import MOST_CHARACTERS, MOST_OF_FACTS, documentation_of, model_facts
 from policygen.tasks.load import load_task, task_of
 
 pytestmark = pytest.mark.usefixtures("quickly_discovered")
@@ -302,6 +303,44 @@ def test_the_length_of_an_episode_is_found_by_playing_or_said_to_be_unknown(
     assert task.max_steps == limit
     unknown = "episodes are cut at 1,000 steps: the environment sets no limit"
     assert task.assumed[0].startswith(unknown if limit == 1_000 else "episodes have 250 steps")
+
+
+# --- facts of a MuJoCo model ------------------------------------------------------------------------------------------
+
+needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
+
+
+@needs_mujoco
+def test_joints_ranges_gears_and_masses_are_read_from_the_model() -> None:
+    env = gym.make("Hopper-v5")
+    facts = model_facts(env, ("hip", "knee", "ankle"))
+    env.close()
+    assert facts[0] == "One step lasts 0.008 s (4 x 0.002 s of simulation)."
+    assert (
+        "hip drives the hinge joint thigh_joint of body thigh about axis (0, -1, 0), from -2.618 to 0 rad, damping 1; "
+        "force (N) or torque (N m) = 200 x its input." in facts
+    )
+    assert "No actuator drives the hinge joint rooty of body torso about axis (0, 1, 0)." in facts
+    assert facts[-1].startswith("Masses in kg: torso 3.665, thigh 4.058, ")
+
+
+@needs_mujoco
+def test_an_action_that_is_not_the_actuators_input_is_said_to_be_control() -> None:
+    env = gym.wrappers.RescaleAction(gym.make("Pusher-v5"), -1, 1)
+    assert any(fact.startswith("control[0] drives") for fact in model_facts(env, [f"a{i}" for i in range(7)]))
+    env.close()
+
+
+@needs_mujoco
+def test_many_facts_are_cut_and_an_unreadable_model_has_none() -> None:
+    env = gym.make("Humanoid-v5")
+    facts = model_facts(env, [f"{'a' * 300}{i}" for i in range(17)])
+    assert sum(map(len, facts)) < MOST_OF_FACTS + 100
+    assert "more facts of the model are left out" in facts[-1]
+    env.unwrapped.model = SimpleNamespace(opt=SimpleNamespace(timestep=0.01), nbody=1, actuator_gear=())
+    assert model_facts(env, []) == ()
+    env.close()
+    assert model_facts(gym.make("CartPole-v1"), []) == ()
 
 
 # The regular expressions of three rooms, each with its reason; none reads prose.

@@ -1,20 +1,23 @@
-"""The documentation of an environment, as it is: spaces, arguments, docstrings, its package's description."""
+"""What an environment says of itself: spaces, arguments, docstrings, its package's description, its MuJoCo model."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 MOST_CHARACTERS = 6_000  # of all sections together
+MOST_OF_FACTS = 5_000  # characters of all facts of a model together
 SHORT = 1_000  # characters of docstrings below which the description of the package is added
 MOST_OF_A_VALUE = 120  # characters of an argument or of a space without parts
 # Modules whose base classes describe no environment.
@@ -26,6 +29,7 @@ _ASIDE = (
     *("acknowledg", "author", "contact", "links", "badges", "contents", "table of contents", "train", "benchmark"),
     *("baseline", "results", "docs", "check out"),
 )
+_Section = tuple[int, str]  # the level of its heading, 0 without one, and its text
 
 
 def documentation_of(env: gym.Env[Any, Any]) -> str:
@@ -74,23 +78,21 @@ def _description(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
     package = kind.__module__.partition(".")[0]
     for name in metadata.packages_distributions().get(package, [])[:1]:
         about = metadata.metadata(name).json
-        sections = list(_sections(_plain(str(about.get("description", "")))))
+        sections = _sections(_plain(str(about.get("description", ""))))
         entries = {str(spec.entry_point) for spec in gym.registry.values()}
         others = [entry for entry in entries if entry.replace(":", ".").startswith(f"{package}.")]
-        names, mine, above = [kind.__name__, *ids], list[str](), None
-        for level, text in sections:
-            if above is not None and level <= above:
-                above = None
-            if above is not None or any(word in _outside_code(text) for word in names):
-                mine.append(text)
-                above = level if above is None else above
+
+        def names_it(level: int, text: str) -> bool:
+            return any(word in "".join(text.split("```")[::2]) for word in (kind.__name__, *ids))
+
+        mine = list(itertools.compress(sections, _below(sections, names_it)))
         if (len(others) == 1 and kind.__name__ not in ids) or not mine:  # an id like that is `module:Class`
-            mine = [text for _, text in sections]
-        yield from ((f"package {name}", part) for part in [str(about.get("summary", "")), *mine])
+            mine = sections
+        yield from ((f"package {name}", part) for part in [str(about.get("summary", "")), *(text for _, text in mine)])
 
 
-def _sections(text: str) -> Iterator[tuple[int, str]]:
-    """Yield level and text of the sections of a Markdown text; those with a heading in `_ASIDE` are left out."""
+def _sections(text: str) -> list[_Section]:
+    """Return the sections of a Markdown text; those with a heading in `_ASIDE` are left out."""
     parts: list[tuple[int, list[str]]] = [(0, [])]
     in_code = False
     for line in text.splitlines():
@@ -100,20 +102,25 @@ def _sections(text: str) -> Iterator[tuple[int, str]]:
             parts.append((level, []))
         if in_code or not line.lstrip().startswith(("[![", "![", "<")):  # badges and pictures
             parts[-1][1].append(line)
-    aside: int | None = None
-    for level, lines in parts:
-        if aside is not None and level > aside:
-            continue
-        heading = lines[0].lower() if level else ""
-        while heading and not heading[0].isalpha():
-            heading = heading[1:]
-        aside = level if heading.startswith(_ASIDE) else None
-        if aside is None and (part := _plain("\n".join(lines))):
-            yield level, part
+    found = [(level, "\n".join(lines)) for level, lines in parts]
+
+    def is_aside(level: int, section: str) -> bool:
+        heading = "".join(itertools.dropwhile(lambda c: not c.isalpha(), section.partition("\n")[0].lower()))
+        return level > 0 and heading.startswith(_ASIDE)
+
+    kept = [part for part, aside in zip(found, _below(found, is_aside), strict=True) if not aside]
+    return [(level, plain) for level, section in kept if (plain := _plain(section))]
 
 
-def _outside_code(text: str) -> str:
-    return "".join(text.split("```")[::2])
+def _below(sections: Sequence[_Section], holds: Callable[[int, str], bool]) -> Iterator[bool]:
+    """Yield for each section whether a condition holds for it, or for one whose heading it stands below."""
+    above: int | None = None
+    for level, text in sections:
+        if above is not None and level <= above:
+            above = None
+        if above is None and holds(level, text):
+            above = level
+        yield above is not None
 
 
 def _arguments(env: gym.Env[Any, Any]) -> list[str]:
@@ -169,3 +176,96 @@ def _fitting(sections: Sequence[tuple[str, str]]) -> str:
             room -= needed + len(kept)
     titled = itertools.groupby(sorted(shown), lambda i: sections[i][0])  # parts of one text stand below one title
     return "\n".join(f"[{title}]\n" + "\n".join(map(shown.__getitem__, parts)) for title, parts in titled)
+
+
+def has_model(env: gym.Env[Any, Any]) -> bool:
+    """Whether the environment has a MuJoCo model."""
+    return all(hasattr(getattr(env.unwrapped, "model", None), name) for name in ("opt", "nbody", "actuator_gear"))
+
+
+def step_seconds_of(env: gym.Env[Any, Any]) -> float | None:
+    """Return the seconds of a step: those of the MuJoCo model, times `frame_skip`; None without a model."""
+    with suppress(Exception):  # the environment's own code
+        if has_model(env) and isinstance(skip := env.unwrapped.frame_skip, int):  # type: ignore[attr-defined]
+            return float(env.unwrapped.model.opt.timestep) * skip  # type: ignore[attr-defined]
+    return None
+
+
+def model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ...]:
+    """Describe the MuJoCo model of an environment in SI units, one sentence each: step, gravity, actuators, masses.
+
+    There is none without a model, or for one that cannot be read.
+
+    Args:
+        actions: the task's names of the components of an action, in order.
+    """
+    lines: list[str] = []
+    with suppress(Exception):  # facts are optional, and the model is the user's
+        lines = list(_sentences(env, actions)) if has_model(env) else []
+    ends = itertools.accumulate(map(len, lines))
+    kept = [line for line, end in zip(lines, ends, strict=True) if end <= MOST_OF_FACTS]
+    more = len(lines) - len(kept)
+    return (*kept, f"({more} more facts of the model are left out.)") if more else tuple(kept)
+
+
+def _sentences(env: gym.Env[Any, Any], actions: Sequence[str]) -> Iterator[str]:
+    model: Any = env.unwrapped.model  # type: ignore[attr-defined]
+    mujoco = importlib.import_module("mujoco")  # an optional extra; installed if there is a model
+    step = float(model.opt.timestep)
+    if (seconds := step_seconds_of(env)) is not None:
+        yield f"One step lasts {_number(seconds)} s ({round(seconds / step)} x {_number(step)} s of simulation)."
+    gravity = ", ".join(map(_number, model.opt.gravity))
+    yield f"Gravity is ({gravity}) m/s^2 along (x, y, z); the total mass is {_number(model.body_mass.sum())} kg."
+    space = env.action_space
+    # A component of the action is an actuator's input; if the ranges differ, the environment transforms the action.
+    direct = (
+        isinstance(space, gym.spaces.Box)
+        and space.shape == (model.nu,) == (len(actions),)
+        and np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange)
+    )
+    driven = set[int]()
+    for i in range(model.nu):
+        signal = actions[i] if direct else f"control[{i}]"
+        kind, target = _word(mujoco.mjtTrn, model.actuator_trntype[i]), int(model.actuator_trnid[i][0])
+        if kind.startswith("joint"):
+            driven.add(target)
+            yield f"{signal} drives {_joint(model, mujoco, target)}; {_drive(model, i)}."
+        else:
+            yield f"{signal} acts on {kind} {target}; {_drive(model, i)}."
+    for joint in range(model.njnt):
+        if joint not in driven:
+            yield f"No actuator drives {_joint(model, mujoco, joint)}."
+    masses = [(str(model.body(i).name or f"body{i}"), float(model.body_mass[i])) for i in range(1, model.nbody)]
+    yield f"Masses in kg: {', '.join(f'{name} {_number(mass)}' for name, mass in masses if mass > 0)}."
+
+
+def _joint(model: Any, mujoco: Any, joint: int) -> str:
+    kind = _word(mujoco.mjtJoint, model.jnt_type[joint])
+    body = int(model.jnt_bodyid[joint])
+    words = f"the {kind} joint {model.joint(joint).name or joint} of body {model.body(body).name or body}"
+    if kind in ("hinge", "slide"):
+        words += f" about axis ({', '.join(map(_number, model.jnt_axis[joint]))})"
+        if model.jnt_limited[joint]:
+            low, high = map(_number, model.jnt_range[joint])
+            words += f", from {low} to {high} {'rad' if kind == 'hinge' else 'm'}"
+        if damping := float(np.ravel(model.dof_damping[model.jnt_dofadr[joint]])[0]):
+            words += f", damping {_number(damping)}"
+    return words
+
+
+def _drive(model: Any, actuator: int) -> str:
+    """Describe an actuator: its force or torque if it is a plain motor, else that it is none."""
+    types = model.actuator_gaintype, model.actuator_biastype, model.actuator_dyntype
+    if any(kind[actuator] for kind in types):  # 0 is a fixed gain, no bias, and no dynamics
+        return "it is not a plain motor"
+    gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
+    return f"force (N) or torque (N m) = {_number(gain)} x its input"
+
+
+def _word(enumeration: Any, value: Any) -> str:
+    """Return the name of a MuJoCo constant in lower case: `hinge` for `mjJNT_HINGE`."""
+    return str(enumeration(int(value)).name).partition("_")[2].lower()
+
+
+def _number(value: float) -> str:
+    return f"{0.0 if abs(value) < 1e-9 else float(value):.4g}"
