@@ -11,10 +11,11 @@ import re
 import textwrap
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import jinja2
 import numpy as np
 import numpy.typing as npt
 
@@ -45,6 +46,7 @@ class Source(Writer):
     """
 
     about: ClassVar[str]  # the language and how to compile or call it, for the first line of the file
+    layout: ClassVar[str]  # template of the whole file, whose variable `code` is this object
     helpers: ClassVar[str]  # file with the definitions of `pg_` functions, each after those that it calls
     # Besides operations: `observed` (index of the observation), `bin` (value, name of the edges, their number),
     # `integer bin` (value, last bin), `cell` (number of a cell), `code in byte` (number of a cell, codes in a byte,
@@ -105,13 +107,9 @@ class Source(Writer):
             text = self.call("real", text)
         return text if text.isidentifier() else self.define(f"next_{index}", text, "number")
 
-    def text(self) -> str:
+    def text(self, **values: Any) -> str:
         """Write one self-contained file; its first comment says how to call it."""
-        return "\n".join([*self.file(), ""])
-
-    @abstractmethod
-    def file(self) -> Iterator[str]:
-        """Yield the lines of the file."""
+        return rendered(self.layout, code=self, **values)
 
     @abstractmethod
     def set_action(self, values: Sequence[str]) -> None:
@@ -127,7 +125,7 @@ class Source(Writer):
 
     def literal(self, value: float) -> str:
         """Write a constant."""
-        return double(value) if math.isfinite(value) else self.templates[str(value)]
+        return repr(float(value)) if math.isfinite(value) else self.templates[str(value)]
 
     def observe(self, index: int) -> str:
         """Return the text of an observed number."""
@@ -256,7 +254,7 @@ class Source(Writer):
 
     # --- comments
 
-    def heading(self, usage: Sequence[str]) -> list[str]:
+    def heading(self, usage: str) -> list[str]:
         """Return the lines of the first comment: how to call the code, the facts, and the policy's own text."""
         seen = [
             (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
@@ -266,7 +264,7 @@ class Source(Writer):
         # 263), and in another encoding a later comment could end early.
         words = [f"Written by policygen. {self.about}", ""]
         words += [f"A policy ({KIND_WORDS[self.policy.kind]}) for {self.task.name} ({self.task.gym_id}):", ""]
-        words += [*(f"    {line}" for line in usage), ""]
+        words += [*(f"    {line}" for line in usage.splitlines()), ""]
         seconds = self.task.step_seconds
         every = f"{format_number(seconds)} s" if seconds else "step of the environment, whose length is not known"
         words += [f"Sample time: one call every {every}.", ""]
@@ -289,14 +287,22 @@ class Source(Writer):
         return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
 
+def rendered(template: str, **values: Any) -> str:
+    """Fill in a template of this folder; it may read `comment_text` as a filter."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["comment_text"] = comment_text
+    return environment.get_template(template).render(values)
+
+
 def short_name(task: Task) -> str:
     """Return a short name for files and functions, of letters, digits and underscores."""
     return slug(plain_ascii(task.name))[:24].strip("_")
-
-
-def double(value: float) -> str:
-    """Format a double for C and Python: the shortest text that reads back as the same number."""
-    return repr(float(value))
 
 
 def plain_ascii(text: str) -> str:

@@ -5,26 +5,27 @@ Functions of the compiler's library round as it does; `tanh` and `atan2` are mad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from policygen.extensions.export.source import Source, comment_text, double, short_name
+from policygen.extensions.export.source import Source, comment_text, short_name
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.program import Step
 from policygen.quantities.writer import Kind
 
 _TYPES = {"number": "LREAL", "test": "BOOL", "whole": "DINT"}
-_WHOLE = {"8": "USINT", "16": "UINT", "32": "UDINT"}  # by bits
+_WHOLE = {8: "USINT", 16: "UINT", 32: "UDINT"}  # by bits
 _FACTOR = 2.0**64  # compilers read literals in the range of single precision
 
 
 class PolicyInST(Source):
     """A policy as a function block."""
 
+    layout = "policy.st.j2"
     about = "Structured Text (IEC 61131-3), for IEEE 754 arithmetic that returns NaN and infinity without a fault."
     helpers = "helpers.st"
     templates: ClassVar[Mapping[str, str]] = {
@@ -78,10 +79,8 @@ class PolicyInST(Source):
         factors = ""
         while abs(value) > 1e30 or 0.0 < abs(value) < 1e-30:
             up = abs(value) > 1.0
-            value, factors = (
-                value / _FACTOR if up else value * _FACTOR,
-                f"{factors} * {double(_FACTOR if up else 1 / _FACTOR)}",
-            )
+            factor = _FACTOR if up else 1 / _FACTOR
+            value, factors = value / factor, f"{factors} * {factor!r}"
         return _real(value) if not factors and value >= 0 else f"({_real(value)}{factors})"
 
     def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
@@ -97,13 +96,7 @@ class PolicyInST(Source):
 
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
         """Return the left side of an array's declaration."""
-        kind = (
-            _WHOLE[str(8 * values.itemsize)]
-            if values.dtype.kind == "u"
-            else "LREAL"
-            if values.dtype.kind == "f"
-            else "DINT"
-        )
+        kind = {"f": "LREAL", "i": "DINT"}.get(values.dtype.kind) or _WHOLE[8 * values.itemsize]
         return f"{name} : ARRAY[{', '.join(f'0..{count - 1}' for count in values.shape)}] OF {kind} :="
 
     def constant(self, value: float) -> str:
@@ -117,7 +110,7 @@ class PolicyInST(Source):
     def call(self, operation: str, *arguments: str) -> str:
         """Fill in a template."""
         if operation == "cell":
-            return f"{_WHOLE[arguments[1]]}_TO_DINT(pg_cells[{arguments[0]}])"
+            return f"{_WHOLE[int(arguments[1])]}_TO_DINT(pg_cells[{arguments[0]}])"
         return super().call(operation, *arguments)
 
     def bin(self, dimension: Dimension, value: str) -> str:
@@ -141,26 +134,8 @@ class PolicyInST(Source):
             value = f"LREAL_TO_DINT({value})" if whole else value
             self.add(self.call("set", self.outputs[-1], value if actuator.is_choice else self.call("single", value)))
 
-    def file(self) -> Iterator[str]:
-        """Yield the lines of the file."""
-        given = ["RESET"] * bool(self.memory) + self.inputs
-        usage = [f"controller : {self.name};", "", f"controller({', '.join(f'{name} := ...' for name in given)});"]
-        usage += [f"... := controller.{name};" for name in self.outputs]
-        usage += ["", "One controller for each controlled system; functions pg_... are the same in every export."]
-        if self.memory:
-            usage.append("Set RESET in the first step after a start.")
-        yield from ("(*", *(f"  {line}".rstrip() for line in self.heading(usage)), "*)")
-        yield from (*self.used_helpers(), f"FUNCTION_BLOCK {self.name}")
-        for section, declarations in self.declared.items():
-            lines = [*declarations, *(self.data if section == "VAR" else [])]
-            if lines:
-                yield from (section, *(f"    {line}".rstrip() for line in lines), "END_VAR")
-        if self.memory:
-            yield "    pg_known := pg_known AND (NOT RESET);"
-        yield from [*self.lines, *(["    pg_known := TRUE;"] if self.memory else []), "END_FUNCTION_BLOCK"]
-
 
 def _real(value: float) -> str:
     """Write a number with a decimal point, also before an exponent."""
-    text = double(value)
+    text = repr(float(value))
     return text if "." in text else text.replace("e", ".0e")

@@ -1,7 +1,4 @@
-"""Exported C and Python: each decides as numpy does, over many kinds of policies.
-
-It tests `extensions.export.python`.
-"""
+"""Exported C and Python: each decides as numpy does, over many kinds of policies."""
 
 from __future__ import annotations
 
