@@ -237,7 +237,7 @@ def read(
     *,
     named: type[PolicygenError] | None = None,
     kind: str = "",
-    most: int = LARGEST_FILE,
+    most: int | None = None,
 ) -> T:
     """Read a file from outside: each damage is one sentence with the path and what to do.
 
@@ -247,7 +247,7 @@ def read(
         named: the error for a file that the user named, or that one of the user's files names: links are followed.
             None for a file of a run folder, which may be untrusted.
         kind: KIND of the content's mark `"format": "policygen-KIND/NUMBER"`, which is checked; empty without one.
-        most: most bytes.
+        most: most bytes; by default 1 MB of TOML, and 256 MB of anything else.
 
     Raises:
         FileNotFoundError: it does not exist, and the user did not name it.
@@ -257,6 +257,7 @@ def read(
     try:
         with _reading(Path(os.path.realpath(path)) if named else path) as file:
             size = os.fstat(file.fileno()).st_size
+            most = most or (LARGEST_SETTINGS if form is toml_of else LARGEST_FILE)
             if size > most:
                 raise LogbookError(f"cannot read {path}: it has {size:,} bytes, and the most is {most:,}; shorten it")
             content = file.read()
@@ -337,16 +338,6 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
                 yield record
             elif record is not None and not skip_damaged:
                 fault = damaged(path, f"line {number} {what}", remedy)
-
-
-def is_complete(path: Path) -> bool:
-    """Whether the last line of a log is complete; true for an empty or missing log.
-
-    Raises LogbookError if it cannot be read.
-    """
-    with suppress(FileNotFoundError), _reading(path) as file:
-        return _last_line_complete(file)
-    return True
 
 
 def _last_line_complete(file: IO[bytes]) -> bool:

@@ -6,12 +6,10 @@ import functools
 import hashlib
 import itertools
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field, PlainSerializer
 from pydantic_core import core_schema, from_json, to_json
@@ -34,18 +32,25 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:
-    """A policy in compressed form, because a long run has tens of thousands of them."""
+    """A policy in compressed form, because a long run has tens of thousands of them.
+
+    Attributes:
+        content: the JSON of `Policy.to_record`, compressed by zlib.
+        digest: see `text_digest`.
+        log: the file that the policy was read from, if any.
+    """
 
     task: Task = field(repr=False, compare=False)
-    content: bytes = field(repr=False)  # the JSON of `Policy.to_record`, compressed by zlib
-    digest: bytes  # see `text_digest`
-    log: Path | None = field(default=None, repr=False, compare=False)  # the file that the policy was read from, if any
+    content: bytes = field(repr=False)
+    digest: bytes
+    log: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
         """Store a policy's record without parsing it; if it is damaged, `policy` raises."""
         content = zlib.compress(to_json(record, inf_nan_mode="constants"), level=1)
-        return cls(task, content, _digest(_plain_text(record)), log)
+        text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
+        return cls(task, content, _digest(text), log)
 
     @classmethod
     def _read(cls, record: Any, info: core_schema.ValidationInfo[Any]) -> SavedPolicy:
@@ -75,46 +80,36 @@ class SavedPolicy:
             LogbookError: the record is damaged, and comes from a file.
             PolicyError: the record is damaged, and comes from no file.
         """
-        policy = _CACHE.get((id(self.task), self.content))
+        key = (id(self.task), self.content)
+        policy = _CACHE.pop(key, None)
         if policy is None:
             try:
                 policy = from_record(self.record, self.task)
-            except (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            except DAMAGE as error:
                 if self.log is None:
                     raise
                 raise damaged(self.log, error, f"{DELETE_AND_SCORE} {self.log.parent}") from None
-        _cache(self, policy)
+        _CACHE[key] = policy
+        if len(_CACHE) > MOST_CACHED:
+            del _CACHE[next(iter(_CACHE))]
         return policy
 
 
 DELETE_AND_SCORE = "delete the damaged line and those after it, and score them again with: policygen resume"
-# The policies used last, by id of the task and saved form; a cached policy keeps its task alive.
-_CACHE: OrderedDict[tuple[int, bytes], Policy] = OrderedDict()
-
-
-def _cache(saved: SavedPolicy, policy: Policy) -> None:
-    _CACHE[id(saved.task), saved.content] = policy
-    _CACHE.move_to_end((id(saved.task), saved.content))
-    if len(_CACHE) > MOST_CACHED:
-        _CACHE.popitem(last=False)
+# The exceptions that a damaged record raises when it is read.
+DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
+# The policies used last, the latest at the end, by id of the task, which a cached policy keeps alive, and saved form.
+_CACHE: dict[tuple[int, bytes], Policy] = {}
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:
-    """Return the saved form of a policy, and cache the policy; None for None."""
-    if policy is None:
-        return None
-    found = SavedPolicy.of_record(policy.to_record(task=False), policy.task)
-    _cache(found, copy(policy))  # the copy has no compiled functions
-    return found
+    """Return the saved form of a policy; None for None."""
+    return SavedPolicy.of_record(policy.to_record(task=False), policy.task) if policy is not None else None
 
 
 def text_digest(policy: Policy) -> bytes:
     """Return a digest of a policy's plain text: equal policies have the same, however they were written."""
     return _digest(policy.to_text(plain=True))
-
-
-def _plain_text(record: Mapping[str, Any]) -> str:
-    return "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
 
 
 def _digest(text: str) -> bytes:
@@ -410,29 +405,21 @@ def costs_of(attempts: Iterable[Attempt]) -> Costs:
     return functools.reduce(Costs.plus, (attempt.requests for attempt in attempts), Costs())
 
 
-@dataclass(frozen=True, slots=True)
-class StepsPlayed:
+class StepsPlayed(NamedTuple):
     """The steps of the environment that a run played before its final score, by purpose.
 
     `judging` counts the steps of scoring and comparing policies.
     """
 
-    total: int
-    random: int
-    tuning: int
-    judging: int
-
-    def __str__(self) -> str:
-        """The total and its parts, in words."""
-        parts = (
-            f"{self.random:,} with random actions, {self.tuning:,} for tuning, {self.judging:,} for judging policies"
-        )
-        return f"{self.total:,} ({parts})"
+    total: int = 0
+    random: int = 0
+    tuning: int = 0
+    judging: int = 0
 
 
 def steps_played(attempts: Sequence[Attempt]) -> StepsPlayed:
     """Count the steps of a run up to its last attempt; the first one is random actions."""
     if not attempts:
-        return StepsPlayed(0, 0, 0, 0)
+        return StepsPlayed()
     last, random = attempts[-1].counts, attempts[0].counts.env_steps
     return StepsPlayed(last.env_steps, random, last.tuning_steps, last.env_steps - random - last.tuning_steps)

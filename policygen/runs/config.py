@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from policygen.errors import UsageError, explain
-from policygen.files import LARGEST_SETTINGS, read, toml_of
+from policygen.files import read, toml_of
 from policygen.llm import reads_prompts
 from policygen.outgoing import redacted
 from policygen.policies.policy import Policy
@@ -247,7 +247,7 @@ def effective_config(
         take(dict(task.run), f"{where}task {task.name}, [run]", f"the [run] table of {name}")
     take(suite or {}, "the suite", "the [run] table of the suite")
     if file is not None:
-        take(read(file, toml_of, named=UsageError, most=LARGEST_SETTINGS), file.name, str(file))
+        take(read(file, toml_of, named=UsageError), file.name, str(file))
     take(dict(map(read_assignment, assignments)), "--set")
     take({key: value for key, value in (options or {}).items() if value is not None}, "the options")
     config = RunConfig(**merged)
@@ -322,7 +322,7 @@ def load_limits(file: Path | None, assignments: Sequence[str], options: Mapping[
 
     Raises UsageError if the file cannot be read.
     """
-    found = read(file, toml_of, named=UsageError, most=LARGEST_SETTINGS) if file is not None else {}
+    found = read(file, toml_of, named=UsageError) if file is not None else {}
     stated = {**found, **dict(map(read_assignment, assignments)), **options}
     given = {name: stated[name] for name in LoadLimits.__annotations__ if name in stated}
     try:

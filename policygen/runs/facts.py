@@ -276,8 +276,9 @@ def _costs(run: RunRecord) -> Iterator[Fact]:
         yield Fact(COSTS, "USD", 0.0, basis="for no request")
     yield Fact(COSTS, "time", round(seconds, 3), basis=f"s of wall-clock time{_long(seconds)}")
     yield Fact(COSTS, "episodes", counts.episodes, basis="before the final score")
-    parts = str(steps_played(run.attempts)).partition(" ")[2]
-    yield Fact(COSTS, "environment steps", counts.env_steps, basis=f"before the final score {parts}")
+    _, random, tuning, judging = steps_played(run.attempts)
+    parts = f"{random:,} with random actions, {tuning:,} for tuning, {judging:,} for judging policies"
+    yield Fact(COSTS, "environment steps", counts.env_steps, basis=f"before the final score ({parts})")
 
 
 def spending(spent: Costs | Ledger) -> list[Fact]:

@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,6 @@ from policygen.files import (
     check_mark,
     check_name,
     damaged,
-    is_complete,
     json_line,
     json_of,
     make_folder,
@@ -41,7 +40,7 @@ from policygen.files import (
 )
 from policygen.llm import read_spec
 from policygen.llm.store import Transcript
-from policygen.runs.attempt import DELETE_AND_SCORE, Attempt, Costs
+from policygen.runs.attempt import DAMAGE, DELETE_AND_SCORE, Attempt, Costs
 from policygen.runs.config import RunConfig
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
@@ -51,7 +50,6 @@ from policygen.tasks.trust import is_standard_library, why_refused
 LEAST_BETWEEN_SAVES = 1.0  # seconds between two saves of the replay buffer
 SAVING_SHARE = 0.02  # largest share of the time that saving the buffer may take
 _RESTORE = "restore it from a copy, or begin a new run"
-_LARGEST_SETTINGS = 2**20  # bytes
 T = TypeVar("T")
 _TEXTS = TypeAdapter(dict[str, str])
 _LONGEST_NAME = 80  # characters of the name of a task or a provider in a file name
@@ -94,9 +92,8 @@ class Logbook:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._next_save = 0.0  # time of the monotonic clock from which the replay buffer is saved again
-        self._lock: RunLock | None = None
+        self._lock: FileLock | None = None
         self.transcript = Transcript(folder / "transcript.jsonl")
-        self._records = 0  # number of records in the log of attempts when it was last read
 
     def resume_command(self, *options: str) -> str:
         """Return the command that resumes the run, with --trust if resuming it needs the user's trust."""
@@ -148,7 +145,7 @@ class Logbook:
 
     def lock(self) -> None:
         """Lock the folder against other processes, until `release` or the end of this process."""
-        self._lock = RunLock(self.folder)
+        self._lock = lock_folder(self.folder)
 
     def release(self) -> None:
         """Unlock the folder for other processes."""
@@ -169,7 +166,7 @@ class Logbook:
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
         """Append an attempt, save the best policy if it is new and, now and then, the replay buffer."""
         # An attempt lost in a power failure is assessed again from its replies in the transcript.
-        append_line(self.folder / "attempts.jsonl", _attempt_record(attempt), durable=False)
+        append_line(self.folder / "attempts.jsonl", attempt_to_record(attempt), durable=False)
         if attempt.accepted:
             self.save_best(attempt)
         if time.monotonic() > self._next_save:
@@ -178,8 +175,8 @@ class Logbook:
     def rewrite_last(self, attempts: Sequence[Attempt]) -> None:
         """Rewrite the last attempt, whose totals of episodes have grown since it was recorded."""
         log = self.folder / "attempts.jsonl"
-        kept = _lines(_first_attempts(log, len(attempts) - 1))
-        write_atomically(log, kept + json_line(_attempt_record(attempts[-1])))
+        records = [*_first_attempts(log, len(attempts) - 1), attempt_to_record(attempts[-1])]
+        write_atomically(log, "".join(map(json_line, records)))
 
     def save_best(self, attempt: Attempt) -> None:
         """Write `best.json`, the policy of the best attempt."""
@@ -200,13 +197,11 @@ class Logbook:
         unfinished run.
         """
         remove_parts(self.folder)
-        log = self.folder / "attempts.jsonl"
-        if self._records != len(attempts) or not is_complete(log):
-            write_atomically(log, _lines(_first_attempts(log, len(attempts))))
-        if not is_complete(self.transcript.path):
-            write_atomically(self.transcript.path, _lines(read_lines(self.transcript.path)))
-        with suppress(FileNotFoundError):
-            (self.folder / "summary.json").unlink()
+        log, transcript = self.folder / "attempts.jsonl", self.transcript.path
+        for path, records in ((log, _first_attempts(log, len(attempts))), (transcript, read_lines(transcript))):
+            if path.exists():
+                write_atomically(path, "".join(map(json_line, records)))
+        (self.folder / "summary.json").unlink(missing_ok=True)
 
     def write_summary(self, summary: Summary) -> None:
         """Write `summary.json`, with which the run is finished."""
@@ -218,28 +213,34 @@ class Logbook:
 
     # --- reading
 
-    def _settings(self) -> dict[str, Any]:
-        path = self.folder / "config.toml"
+    def _read(
+        self, name: str, form: Callable[[str], Any], kind: str, make: Callable[[Any], T], remedy: str = _RESTORE
+    ) -> T:
+        """Return what `make` makes of a file; raise FileNotFoundError if it is missing."""
+        path = self.folder / name
         try:
-            return read(path, toml_of, _RESTORE, kind="run", most=_LARGEST_SETTINGS)
+            return make(read(path, form, remedy, kind=kind))
+        except LogbookError:
+            raise
+        except DAMAGE as error:
+            raise damaged(path, explain(error) if isinstance(error, ValidationError) else error, remedy) from None
+
+    def _settings(self, make: Callable[[dict[str, Any]], T]) -> T:
+        try:
+            return self._read("config.toml", toml_of, "run", make)
         except FileNotFoundError:
             raise PathError(f"{self.folder} is not a run folder (it has no config.toml)") from None
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the packages that made the run, by name; empty if none are recorded."""
-        versions = self._settings().get("versions")
+        versions = self._settings(lambda settings: settings.get("versions"))
         return {str(name): str(value) for name, value in versions.items()} if isinstance(versions, dict) else {}
 
     def config(self) -> RunConfig:
         """Return the settings of the run, with the changes that were made when it was resumed."""
-        path = self.folder / "config.toml"
-        settings = {key: value for key, value in self._settings().items() if key not in ("versions", "format")}
-        try:
-            return RunConfig(**settings).chosen_by(str(path))
-        except ValidationError as error:
-            raise damaged(path, explain(error), _RESTORE) from None
-        except (PolicygenError, TypeError, ValueError) as error:
-            raise damaged(path, error, _RESTORE) from None
+        others = ("versions", "format")
+        config = self._settings(lambda found: RunConfig(**{name: found[name] for name in found if name not in others}))
+        return config.chosen_by(str(self.folder / "config.toml"))
 
     def task(self) -> Task:
         """Return the run's task, as it was when the run started."""
@@ -249,43 +250,29 @@ class Logbook:
         """Return the texts of the templates with which the run began, by name."""
         return self._required("templates.json", "templates", lambda record: _TEXTS.validate_python(record["texts"]))
 
+    def _required(self, name: str, kind: str, make: Callable[[Any], T]) -> T:
+        try:
+            return self._read(name, json_of, kind, make)
+        except FileNotFoundError:
+            raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}") from None
+
     def summary(self) -> Summary | None:
         """Return the summary of a finished run; None for an unfinished one."""
         remedy = f"delete it, and make it again with: policygen resume {shlex.quote(str(self.folder))}"
-        return self._optional("summary.json", "summary", SUMMARY.validate_python, remedy)
-
-    def _optional(self, name: str, kind: str, make: Callable[[Any], T], remedy: str = _RESTORE) -> T | None:
-        """Return the content of one of the JSON files; None if it is missing."""
-        path = self.folder / name
-        try:
-            return make(read(path, json_of, remedy, kind=kind))
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            raise damaged(path, explain(error), remedy) from None
-        except _DAMAGE as error:
-            names_the_file = isinstance(error, LogbookError) and str(path) in str(error)
-            raise error if names_the_file else damaged(path, error, remedy) from None
-
-    def _required(self, name: str, kind: str, make: Callable[[Any], T]) -> T:
-        """Return the content of a JSON file that the run must have; see `_optional`."""
-        found = self._optional(name, kind, make)
-        if found is None:
-            raise LogbookError(f"{self.folder / name} is missing; {_RESTORE}")
-        return found
+        with suppress(FileNotFoundError):
+            return self._read("summary.json", json_of, "summary", SUMMARY.validate_python, remedy)
+        return None
 
     def attempts(self) -> list[Attempt]:
         """Return all recorded attempts, in order."""
         path = self.folder / "attempts.jsonl"
         remedy, task = f"{DELETE_AND_SCORE} {shlex.quote(str(self.folder))}", self.task()
         found: list[Attempt] = []
-        self._records = 0
         for record in read_lines(path):
-            self._records += 1
             check_mark(record, path, "attempt", remedy)
             try:
                 attempt = attempt_from_record(record, task, path)
-            except _DAMAGE as error:
+            except DAMAGE as error:
                 where = f"after attempt {len(found) - 1}" if found else "at attempt 0"
                 raise damaged(path, f"{where}, {error}", remedy) from None
             if attempt.number == len(found):
@@ -305,15 +292,15 @@ def _file_name(name: str) -> str:
 
 
 def _new_folder(out: Path, stem: str) -> Path:
+    make_folder(out, "choose another --out")
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
         folder = out / f"{stem}{suffix}"
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir()
             return folder
         except FileExistsError:
-            if not folder.is_dir() or not out.is_dir():
-                raise PathError(f"{out} is not a folder; choose another --out") from None
-        except (OSError, ValueError) as error:
+            continue
+        except OSError as error:
             raise PathError(f"cannot create {str(folder)!r}: {reason_of(error)}; choose another --out") from None
     raise PathError(f"{out} holds a thousand runs that began this second; choose another --out")
 
@@ -325,18 +312,6 @@ def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
         if number < count and record.get("number") == number:
             yield record
             number += 1
-
-
-# The exceptions that a damaged record raises when it is read.
-_DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-
-
-def _attempt_record(attempt: Attempt) -> dict[str, Any]:
-    return {**mark("attempt"), **attempt_to_record(attempt)}
-
-
-def _lines(records: Iterable[dict[str, Any]]) -> str:
-    return "".join(map(json_line, records))
 
 
 @functools.cache
@@ -352,9 +327,8 @@ _ATTEMPT = TypeAdapter(Attempt)
 
 
 def attempt_to_record(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as JSON values; tuples stand for lists."""
-    record: dict[str, Any] = _ATTEMPT.dump_python(attempt, by_alias=True)
-    return record
+    """Return an attempt as JSON values, with the mark of its format; tuples stand for lists."""
+    return {**mark("attempt"), **_ATTEMPT.dump_python(attempt, by_alias=True)}
 
 
 def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = None) -> Attempt:
@@ -392,23 +366,18 @@ class FolderInUse(LogbookError):
     """Another process works in the folder."""
 
 
-class RunLock:
-    """A lock on a run folder, held until it is released or its process ends in any way, even by a crash.
+def lock_folder(folder: Path) -> FileLock:
+    """Lock a run folder until `release`, or until this process ends in any way, even by a crash.
 
     Raises FolderInUse if another process works in the folder, LogbookError if the folder cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
-        try:
-            self._lock.acquire()
-        except Timeout:
-            use = "is in use: another process runs or resumes it; wait for it, or stop it first"
-            raise FolderInUse(f"{folder} {use}") from None
-        except (OSError, NotImplementedError) as error:
-            remedy = "copy the folder to where you may write, and use the copy"
-            raise LogbookError(f"cannot write to {folder} ({reason_of(error)}); {remedy}") from None
-
-    def release(self) -> None:
-        """Unlock the folder, if it is locked."""
-        self._lock.release(force=True)
+    lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        use = "is in use: another process runs or resumes it; wait for it, or stop it first"
+        raise FolderInUse(f"{folder} {use}") from None
+    except (OSError, NotImplementedError) as error:
+        remedy = "copy the folder to where you may write, and use the copy"
+        raise LogbookError(f"cannot write to {folder} ({reason_of(error)}); {remedy}") from None
+    return lock

@@ -14,7 +14,7 @@ import gymnasium as gym
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
-from policygen.files import LARGEST_SETTINGS, find_resource, list_resources, read, toml_of
+from policygen.files import find_resource, list_resources, read, toml_of
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
 from policygen.quantities.text import is_name, slug
 from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
@@ -231,7 +231,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
         EnvironmentFault: the environment fails or does not answer.
     """
     try:
-        stated = _TaskFile.model_validate(read(path, toml_of, named=TaskError, most=LARGEST_SETTINGS))
+        stated = _TaskFile.model_validate(read(path, toml_of, named=TaskError))
     except ValidationError as error:
         raise TaskError(f"{path.name}: {explain(error, _TaskFile.model_fields)}") from None
     if not (trust or is_shipped(path)):

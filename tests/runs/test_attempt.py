@@ -34,7 +34,7 @@ def test_a_policy_of_an_attempt_keeps_a_few_hundred_bytes_and_reads_the_same() -
     policy = first.policy
     assert policy is first.policy  # at hand
     for number in range(MOST_CACHED):
-        saved_policy(1 + number)
+        _ = saved_policy(1 + number).policy
     assert policy is not first.policy  # read anew
     assert policy == first.policy
     assert len(first.content) < 400

@@ -18,7 +18,7 @@ from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Re
 from policygen.llm.store import Transcript
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import CURVE_COLUMNS
-from policygen.runs.logbook import FolderInUse, Logbook, RunLock, Summary
+from policygen.runs.logbook import FolderInUse, Logbook, Summary, lock_folder
 from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -245,7 +245,7 @@ def test_a_folder_in_which_another_process_begins_a_run_is_left_alone() -> None:
     folder = Path("out/cell")
     folder.mkdir(parents=True)
     (folder / "task.json").write_text("theirs")
-    other = RunLock(folder)
+    other = lock_folder(folder)
     try:
         task = policygen.load_task("cartpole")
         with pytest.raises(FolderInUse, match="is in use: another process runs or resumes it"):

@@ -22,7 +22,7 @@ from policygen.prompts.templates import load_template, render_template
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity
-from policygen.runs.logbook import RunLock
+from policygen.runs.logbook import lock_folder
 from policygen.runs.request_log import RequestLog, llm_options
 
 MOST_READ = 20_000  # number of characters at the end of an answer that are read
@@ -103,7 +103,7 @@ class Session:
             cache=Cache(folder / "answers") if provider.is_language_model else None,
             by_attempt=False,
         )
-        lock = RunLock(folder)
+        lock = lock_folder(folder)
         self.close = lock.release
         self.save({})  # a session that continues this one needs it, even if this one stops at once
 

@@ -17,7 +17,7 @@ from policygen.llm.base import dollars
 from policygen.llm.store import Cache
 from policygen.runs.config import CHANGEABLE
 from policygen.runs.facts import BEST, duration, read_record, run_facts
-from policygen.runs.logbook import RunLock
+from policygen.runs.logbook import lock_folder
 from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id
 
@@ -48,7 +48,7 @@ def conduct(
         Cache(execution.cache)  # raises if it is unusable
     _check(plan, trust=execution.trust)
     make_folder(folder, "choose another --out")
-    lock = RunLock(folder)
+    lock = lock_folder(folder)
     try:
         fixed = tuple(text for text in plan.settings if text.partition("=")[0].strip() not in CHANGEABLE)
         add_to_manifest(folder, plan.model_copy(update={"settings": fixed}))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from pydantic.dataclasses import dataclass
 
 from policygen.errors import UsageError, explain
-from policygen.files import LARGEST_SETTINGS, find_resource, list_resources, read, toml_of
+from policygen.files import find_resource, list_resources, read, toml_of
 from policygen.runs.config import RunConfig
 from policygen.tasks.task import PolicyKind
 
@@ -99,7 +99,7 @@ def load_suite(name: str) -> Suite:
 def suite_from_file(path: Path) -> Suite:
     """Read a suite file; raise UsageError if it is malformed. Whether the tasks exist is not checked."""
     try:
-        suite = Suite.model_validate(read(path, toml_of, named=UsageError, most=LARGEST_SETTINGS))
+        suite = Suite.model_validate(read(path, toml_of, named=UsageError))
     except UsageError as error:
         raise UsageError(f"suite {error}") from None
     except ValidationError as error:

@@ -16,7 +16,7 @@ from policygen.errors import LogbookError, UsageError
 from policygen.extensions.sweeps import conduct
 from policygen.extensions.sweeps.plan import cell_folders
 from policygen.runs.config import effective_config
-from policygen.runs.logbook import RunLock
+from policygen.runs.logbook import lock_folder
 
 pytestmark = pytest.mark.usefixtures("workplace")
 SMALL = stated()
@@ -38,7 +38,7 @@ def test_finished_runs_are_not_carried_out_again_and_more_are_added() -> None:
     assert all((folder / "summary.json").stat().st_mtime_ns == time for folder, time in before.items())
     with pytest.raises(UsageError, match=r"swept is a sweep with other settings \(iterations=3, .*\); choose another"):
         swept("cartpole", settings=("iterations=4",))
-    lock = RunLock(SWEPT)
+    lock = lock_folder(SWEPT)
     with pytest.raises(LogbookError, match="swept is in use"):
         swept("cartpole")
     lock.release()
