@@ -19,7 +19,8 @@ from support import Line, Said, foreign_variables
 from policygen import cli
 from policygen.extensions.plants.plant import FITTED_PLANT
 from policygen.extensions.plots.curves import LearningCurve
-from policygen.runs.reading import best_attempt
+from policygen.runs.attempt import best_of
+from policygen.runs.logbook import Logbook
 from policygen.search import runner
 from policygen.tasks import warmup
 
@@ -75,7 +76,7 @@ def plant_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run on pendulum whose best attempt was tuned in a plant; tests only read it."""
     settings = {"refine": "model", "max_steps": 1_500, "iterations": 1, "final_episodes": 2}
     folder = made("pendulum", tmp_path_factory.mktemp("plants"), **settings)
-    best = best_attempt(folder)
+    best = best_of(Logbook(folder).attempts())
     assert best is not None
     assert FITTED_PLANT.of(best) is not None
     return folder

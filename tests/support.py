@@ -22,7 +22,7 @@ from forks import Fork
 import policygen
 from policygen.llm.messages import Prompt, Reply
 from policygen.quantities.grid import Dimension, Grid
-from policygen.runs.facts import HasFolder, read_record, run_facts
+from policygen.runs.facts import read_record, run_facts
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator, Observation
 from policygen.tasks.task import Task
@@ -149,7 +149,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def figure(run: Path | HasFolder, name: str) -> Any:
+def figure(run: Path | Any, name: str) -> Any:
     """The value of a fact of a run as a whole; None if it has none of this name."""
     folder = run if isinstance(run, Path) else run.folder
     return next((one.value for one in run_facts(read_record(folder)) if one.name == name), None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from policygen.errors import BudgetExhausted, PolicygenError
+from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.runs.config import RunConfig
 
@@ -25,49 +25,6 @@ class Hold:
     tokens_in: int
     tokens_out: int
     usd: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in and out."""
-        return self.tokens_in + self.tokens_out
-
-
-def affordable_hold(
-    max_tokens: int | None,
-    max_usd: float | None,
-    spent: tuple[int, float | None],
-    wanted: Hold,
-    price: Price,
-    *,
-    scope: str = "",
-    refusal: type[PolicygenError] = BudgetExhausted,
-) -> Hold:
-    """Return `wanted` with the reply as short as the limits demand, and with its cost if that is limited.
-
-    Args:
-        max_tokens, max_usd: limits of tokens, in and out, and of the cost; None is no limit.
-        spent: tokens and USD, including those held for other requests.
-        scope: the owner of the limits, for the message of the refusal.
-
-    Raises `refusal` if not even a short reply fits, or a price is unknown.
-    """
-    tokens, usd = spent
-    if max_tokens is not None:
-        left = max_tokens - tokens - wanted.tokens_in
-        if left < SHORTEST_REPLY:
-            raise refusal(f"the next call could exceed {max_tokens:,} tokens{scope} (--max-tokens)")
-        wanted = replace(wanted, tokens_out=min(wanted.tokens_out, left))
-    if max_usd is not None:
-        most = price(wanted.tokens_in, wanted.tokens_out)
-        if most is None or usd is None:
-            raise refusal(
-                "--max-usd cannot be enforced because a model's price is unknown; "
-                "state it with --set prices=IN/OUT, in USD per million tokens in and out"
-            )
-        if usd + most > max_usd:
-            raise refusal(f"the next call could exceed {max_usd:g} USD{scope} (--max-usd)")
-        wanted = replace(wanted, usd=most)
-    return wanted
 
 
 @dataclass
@@ -102,15 +59,26 @@ class Ledger:
         Raises BudgetExhausted if the budget left does not cover it.
         """
         tokens_in = round(prompt.estimated_tokens * self._estimate_ratio)  # corrected by the server's counts so far
-        hold = self._within(Hold(tokens_in, self.config.max_output_tokens), price)
+        tokens_out, usd = self.config.max_output_tokens, 0.0
+        if (limit := self.config.max_tokens) is not None:
+            spent = self.tokens_in + self.tokens_out + sum(hold.tokens_in + hold.tokens_out for hold in self.held)
+            left = limit - spent - tokens_in
+            if left < SHORTEST_REPLY:
+                raise BudgetExhausted(f"the next call could exceed {limit:,} tokens (--max-tokens)")
+            tokens_out = min(tokens_out, left)
+        if (most := self.config.max_usd) is not None:
+            cost = price(tokens_in, tokens_out)
+            if cost is None or self.usd is None:
+                raise BudgetExhausted(
+                    "--max-usd cannot be enforced because a model's price is unknown; "
+                    "state it with --set prices=IN/OUT, in USD per million tokens in and out"
+                )
+            if self.usd + sum(hold.usd for hold in self.held) + cost > most:
+                raise BudgetExhausted(f"the next call could exceed {most:g} USD (--max-usd)")
+            usd = cost
+        hold = Hold(tokens_in, tokens_out, usd)
         self.held.append(hold)
         return hold
-
-    def _within(self, wanted: Hold, price: Price) -> Hold:
-        """Return `wanted`, shortened to what the budget allows besides the unfinished requests."""
-        tokens = self.tokens_in + self.tokens_out + sum(hold.tokens for hold in self.held)
-        usd = None if self.usd is None else self.usd + sum(hold.usd for hold in self.held)
-        return affordable_hold(self.config.max_tokens, self.config.max_usd, (tokens, usd), wanted, price)
 
     def release(self, hold: Hold) -> None:
         """Release the reserved cost of a request that was not answered."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -87,15 +87,6 @@ def plus_minus(values: Sequence[float], form: str, half_form: str = "") -> str:
     return f"{np.mean(values):{form}} ± {half if half > _ROUNDING else 0.0:{half_form or form}}"
 
 
-class HasFolder(Protocol):
-    """A run, or the result of one."""
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its files."""
-        ...
-
-
 @dataclass(frozen=True)
 class RunRecord:
     """The recorded inputs of facts; without a summary the run has not ended."""
@@ -135,7 +126,7 @@ class RunRecord:
         return self.attempts[-1].standing if self.attempts else Standing()
 
 
-def facts(run: str | Path | HasFolder) -> pd.DataFrame:
+def facts(run: str | Path | Any) -> pd.DataFrame:
     """Return the facts of a run, finished or not, as a table with a row for each.
 
     Its columns are those of `Fact`: section, name, value, low, high, basis. Rows of each attempt follow those of the

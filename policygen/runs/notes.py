@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -35,15 +35,6 @@ from policygen.tasks.task import Task
 
 T = TypeVar("T")
 Make = Callable[[Policy | None, Sequence[Trajectory]], T | None]
-
-
-class HasNotes(Protocol):
-    """An attempt, or another record with notes."""
-
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """The notes by key."""
-        ...
 
 
 NOTES: Registry[Note[Any]] = Registry("note")
@@ -84,16 +75,16 @@ class Note(Generic[T]):
     def _adapter(self) -> TypeAdapter[T]:
         return TypeAdapter(resolved(self.kind))
 
-    def of(self, noted: HasNotes) -> T | None:
+    def of(self, attempt: Any) -> T | None:
         """Return the note of an attempt; None without one.
 
         Raises PolicyError if it is damaged, which reading the attempt did not find before the note was registered.
         """
-        value = noted.notes.get(self.key)
-        return self.read(value.record) if isinstance(value, _Unread) else value
+        value = attempt.notes.get(self.key)
+        return self.read(value) if value is not None else None
 
     def read(self, record: Any, task: Task | None = None) -> T:
-        """Return a value from its saved form; raise PolicyError if it is damaged."""
+        """Return a value from its saved form, or itself; raise PolicyError if it is damaged."""
         try:
             value = self._adapter.validate_python(record)
         except ValidationError as error:
@@ -130,26 +121,16 @@ class Shown(NamedTuple):
     number: float | None
 
 
-def shown_notes(noted: HasNotes) -> Iterator[Shown]:
+def shown_notes(attempt: Any) -> Iterator[Shown]:
     """Yield the notes of an attempt that have a heading."""
     for one in NOTES.values():
-        if one.heading and (value := one.of(noted)) is not None:
+        if one.heading and (value := one.of(attempt)) is not None:
             yield Shown(one.heading, one.words(value), one.number(value) if one.number is not None else None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """The saved form of a note that was not registered when its attempt was read."""
-
-    record: Any
 
 
 def notes_to_record(notes: Mapping[str, Any]) -> dict[str, Any]:
     """Return notes as JSON values."""
-    found: dict[str, Any] = to_jsonable_python(
-        {key: value.record if isinstance(value, _Unread) else value for key, value in notes.items()},
-        inf_nan_mode="constants",
-    )
+    found: dict[str, Any] = to_jsonable_python(dict(notes), inf_nan_mode="constants")
     return found
 
 
@@ -158,13 +139,13 @@ def notes_from_record(record: Mapping[str, Any], task: Task | None = None) -> di
 
     Raises PolicyError if one is damaged.
     """
-    return {key: NOTES[key].read(value, task) if key in NOTES else _Unread(value) for key, value in record.items()}
+    return {key: NOTES[key].read(value, task) if key in NOTES else value for key, value in record.items()}
 
 
-def distinguishing(noted: HasNotes) -> list[str]:
+def distinguishing(attempt: Any) -> list[str]:
     """Return the words of the notes that distinguish the proposals of attempts with the same policy."""
-    known = (NOTES[key] for key in noted.notes if key in NOTES)
-    return [one.words(one.of(noted)) for one in known if one.distinguishes]
+    known = (NOTES[key] for key in attempt.notes if key in NOTES)
+    return [one.words(one.of(attempt)) for one in known if one.distinguishes]
 
 
 # --- the notes of the kernel -----------------------------------------------------------------------------------------
@@ -179,7 +160,7 @@ SHAPING = Note("objective", Shaping, words=Shaping.to_text, distinguishes=True, 
 VIOLATIONS = Note("violations", tuple[Violations, ...])
 
 
-def violations_of(attempt: HasNotes) -> tuple[Violations, ...]:
+def violations_of(attempt: Any) -> tuple[Violations, ...]:
     """Return how often an attempt's scored episodes violated each requirement."""
     return VIOLATIONS.of(attempt) or ()
 

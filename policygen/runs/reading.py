@@ -13,7 +13,6 @@ from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, read
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
-from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.facts import BEST, read_record, run_facts
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
@@ -128,11 +127,3 @@ def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
         return lines
     told = [one for one in run_facts(record) if one.name.startswith(_TOLD)]
     return [*lines, f"Run {folder.name}, attempt {record.best.number}:", *(f"{one.name}: {one}." for one in told)]
-
-
-def best_attempt(folder: Path) -> Attempt | None:
-    """Return the attempt of a run with the best policy; None before the first policy.
-
-    Raises LogbookError if it is not a run folder, or is damaged.
-    """
-    return best_of(Logbook(folder).attempts())

@@ -25,10 +25,9 @@ from policygen.extensions.plants.plant import FITTED_PLANT, PLANT, Plant
 from policygen.extensions.plants.tuning import _agrees, _PlantSearch, tune_in_plant
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
-from policygen.runs.attempt import Attempt
+from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
-from policygen.runs.reading import best_attempt
 from policygen.search.refine.tunable import Refined, Trials
 from policygen.search.resume import load_run, resume
 from policygen.search.run import start
@@ -183,7 +182,7 @@ def test_an_episode_that_misses_the_end_is_worth_less_than_one_that_reaches_it_a
 
 
 def test_episodes_that_tuning_watched_are_not_shown_as_those_of_the_policy(plant_run: Path) -> None:
-    best, buffer = best_attempt(plant_run), Logbook(plant_run).buffer()
+    best, buffer = best_of(Logbook(plant_run).attempts()), Logbook(plant_run).buffer()
     assert best is not None
     assert best.policy is not None
     kept = own_episodes(plant_run, best)
