@@ -14,7 +14,7 @@ from lark import Lark
 from support import CHECKOUT
 
 import policygen
-from policygen.extensions.sweeps.suites import PROTOCOL, Suite
+from policygen.extensions.sweeps.plan import PROTOCOL, Suite
 from policygen.policies.parse import parse
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.facts import CURVE_COLUMNS

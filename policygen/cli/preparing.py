@@ -148,7 +148,7 @@ def list_tasks() -> str:
     lines = in_columns(rows)
     lines += ["", "Any Gymnasium id works too: policygen run Blackjack-v1"]
     if opt.installed("sweeps"):
-        from policygen.extensions.sweeps.suites import list_suites, suite_line
+        from policygen.extensions.sweeps.plan import list_suites, suite_line
 
         lines += ["", "suites, for policygen sweep:", *map(suite_line, sorted(list_suites()))]
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from support import CHECKOUT, Line, the_run
 
 import policygen
 from policygen.errors import UsageError
-from policygen.extensions.sweeps.suites import suite_from_file
+from policygen.extensions.sweeps.plan import load_suite
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import task_from_file
@@ -55,7 +55,7 @@ def test_a_hostile_text_is_a_sentence(what: str, tally: Tallies) -> None:
     for read in (
         lambda: effective_config(task_from_file(path), "hostile.toml"),
         lambda: effective_config(cartpole, "cartpole", file=path),
-        lambda: suite_from_file(path),
+        lambda: load_suite(str(path)),
     ):
         with held.one():
             with pytest.raises(UsageError) as caught:

@@ -9,7 +9,7 @@ from support import CHECKOUT, Line
 
 from policygen.cli.preparing import describe_task, list_tasks
 from policygen.errors import TaskError, UsageError
-from policygen.extensions.sweeps.suites import list_suites
+from policygen.extensions.sweeps.plan import list_suites
 from policygen.files import list_resources
 
 pytestmark = pytest.mark.usefixtures("workplace")

@@ -8,7 +8,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,7 @@ from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, PathError, UsageError
 from policygen.extensions.plots import groups
 from policygen.extensions.plots.curves import Curve
-from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep, read_plan
-from policygen.extensions.sweeps.suites import PublishedColumn, load_suite
+from policygen.extensions.sweeps.plan import PublishedColumn, cell_folders, intact, is_sweep, load_suite, read_plan
 from policygen.files import check_name, read
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import NOTES, run_facts
@@ -148,7 +147,9 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     notes += dict.fromkeys(f"{one.contender}: {one.meaning}" for one in trainings)
     taken = {result.contender for result in results}
     columns = [column for name in dict.fromkeys(suites) for column in load_suite(name).published]
-    named_columns = (replace(one, name=f"{one.name} (published)" if one.name in taken else one.name) for one in columns)
+    named_columns = [
+        one.model_copy(update={"name": f"{one.name} (published)"}) if one.name in taken else one for one in columns
+    ]
     return Compared(tuple(results), tuple(named_columns), tuple(notes))
 
 

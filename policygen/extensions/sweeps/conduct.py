@@ -1,27 +1,48 @@
-"""A sweep from start to finish: an executor carries out its runs, and a line tells of each that ends."""
+"""A sweep from start to finish: joblib carries out its runs, here or on a cluster of Ray or Dask, or jobs of Slurm do.
+
+All machines must see the sweep's folder and the working directory under the same paths. Nothing is handed back: every
+run leaves its folder, or a file with the reason why it could not be carried out.
+"""
+
+# Imports inside functions: extras, and start-up time.
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from policygen.extensions.sweeps.executor import check_execution, execute, jobs_of_a_run
+from policygen.errors import PolicygenError, UsageError
 from policygen.extensions.sweeps.plan import SweepPlan, add_to_manifest
 from policygen.extensions.sweeps.worker import Execution, Order, config_of
 from policygen.files import find_resource, make_folder
 from policygen.llm import check_address, connect
 from policygen.llm.base import dollars
 from policygen.llm.store import Cache
+from policygen.portable import usable_cores
 from policygen.runs.config import CHANGEABLE
 from policygen.runs.facts import BEST, duration, read_record, run_facts
 from policygen.runs.logbook import lock_folder
 from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id
 
-SECONDS_BETWEEN_LOOKS = 0.5  # at the folders of the runs
+AT_A_TIME = 1_000  # jobs of an array; Slurm's default limit is 1,001
+SECONDS_BETWEEN_LOOKS = 0.5  # at the folders of the runs, and at the jobs of Slurm
+_PACKAGES = {"ray": "ray", "dask": "distributed", "slurm": "submitit"}  # the extras
+
+
+class ClusterError(PolicygenError):
+    """An error of a cluster: it is missing, refuses a job, or lacks what a job asks for."""
 
 
 def conduct(
@@ -43,18 +64,17 @@ def conduct(
         ClusterError: the cluster cannot be used, or refuses the jobs.
         KeyboardInterrupt: the sweep was interrupted. Its runs have stopped, and the same call resumes them.
     """
-    check_execution(execution)
-    if execution.cache is not None:
-        Cache(execution.cache)  # raises if it is unusable
-    _check(plan, trust=execution.trust)
+    _check(plan, execution)
     make_folder(folder, "choose another --out")
     lock = lock_folder(folder)
     try:
-        fixed = tuple(text for text in plan.settings if text.partition("=")[0].strip() not in CHANGEABLE)
+        names = [text.partition("=")[0].strip() for text in plan.settings]
+        fixed = tuple(text for text, name in zip(plan.settings, names, strict=True) if name not in CHANGEABLE)
         add_to_manifest(folder, plan.model_copy(update={"settings": fixed}))
-        settings, jobs = plan.settings, jobs_of_a_run(execution)
-        if jobs is not None and not any(text.partition("=")[0].strip() == "jobs" for text in settings):
-            settings = (*settings, f"jobs={jobs}")
+        settings, workers = plan.settings, execution.workers or 1
+        if "jobs" not in names and (workers > 1 or execution.backend != "local"):
+            here = max(1, usable_cores() // workers)
+            settings = (*settings, f"jobs={here if execution.backend == 'local' else 1}")
         orders = [Order(cell, folder, settings, execution, str(Path.cwd())) for cell in plan.cells]
         waiting = [order for order in orders if order.summary() is None]
         waiting.sort(key=lambda order: order.lost)  # a run that ended its process may do so again
@@ -64,7 +84,7 @@ def conduct(
         watch = threading.Thread(target=_watch, args=(waiting, len(orders), over, say), daemon=True)
         watch.start()
         try:
-            execute(waiting, execution)
+            _execute(waiting, execution)
         finally:
             over.set()
             watch.join()
@@ -73,11 +93,26 @@ def conduct(
     return orders
 
 
-def _check(plan: SweepPlan, *, trust: bool) -> None:
-    """Check each configuration once for faults that all its runs would have, such as a wrong setting or a missing key.
+def _check(plan: SweepPlan, execution: Execution) -> None:
+    """Check the execution, and each configuration once for faults that all its runs would have, such as a missing key.
 
     A suite file may come from someone else: the modules that its tasks name are not imported, unless it is trusted.
     """
+    backend, trust = execution.backend, execution.trust
+    if execution.slurm and backend != "slurm":
+        raise UsageError(f"--slurm {execution.slurm[0]}: add --backend slurm")
+    for text in execution.slurm:
+        # The options go into a script, line by line.
+        if not re.fullmatch(r"(--)?[a-z][a-z0-9-]+(=.+)?", text) or not text.isprintable():
+            raise UsageError(f"--slurm {text}: write NAME=VALUE with a long option name of sbatch, as in time=4:00:00")
+    try:
+        import_module(_PACKAGES.get(backend, "joblib"))
+    except ImportError:
+        raise UsageError(f'--backend {backend} needs a package: pip install "policygen[{backend}]"') from None
+    if backend == "slurm" and shutil.which("sbatch") is None:
+        raise UsageError("there is no `sbatch` here; run the command on a machine that submits Slurm jobs")
+    if execution.cache is not None:
+        Cache(execution.cache)  # raises if it is unusable
     base_url = next((text.partition("=")[2] for text in plan.settings if text.startswith("base_url=")), None)
     check_address(list(dict.fromkeys(cell.llm for cell in plan.cells)), base_url)
     for cell in {cell.configuration: cell for cell in plan.cells}.values():
@@ -102,9 +137,9 @@ def _watch(waiting: Sequence[Order], planned: int, over: threading.Event, say: C
 def _outcome(order: Order) -> str:
     if order.summary() is None:
         return f"failed: {order.fault()}"
-    record = read_record(order.run_folder)
-    known = {one.name: one for one in run_facts(record)}
-    score = known[BEST[0]].short if record.final is not None else "no policy was found"
+    known = {one.name: one for one in run_facts(read_record(order.run_folder))}
+    best = known[BEST[0]]
+    score = best.short if best.value is not None else "no policy was found"
     return f"{score}  ({duration(known['time'].amount or 0.0)})"
 
 
@@ -122,3 +157,138 @@ def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str
     compare = f"compare them with: policygen compare {shlex.quote(str(folder))}"
     failures = [f"failed: {key}: {fault}" for key, fault in failed.items()]
     return complete, [first, *failures, compare if complete else "repeat the command to continue"]
+
+
+# --- executors -------------------------------------------------------------------------------------------------------
+
+
+def _execute(orders: Sequence[Order], execution: Execution) -> None:
+    """Carry out all orders, and return when all have ended; stop them all if this is interrupted.
+
+    Raises ClusterError if the cluster cannot be used, or refuses the jobs.
+    """
+    backend, workers = execution.backend, execution.workers
+    if backend == "slurm":
+        for start in range(0, len(orders), AT_A_TIME):
+            _by_slurm(orders[start : start + AT_A_TIME], execution.slurm, workers or AT_A_TIME)
+    elif orders:
+        with _cluster(backend, workers or usable_cores()):
+            _by_joblib(orders, workers or (1 if backend == "local" else -1))
+
+
+@contextmanager
+def _cluster(backend: str, workers: int) -> Iterator[None]:
+    """Join a cluster, or start one that only this machine can reach; joblib uses it until the end."""
+    import joblib
+
+    if backend == "local":
+        yield
+        return
+    options: dict[str, Any]
+    try:
+        if backend == "ray":
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
+            import ray
+            from ray.util.joblib import register_ray
+
+            register_ray()
+            options = {"num_cpus": workers, "include_dashboard": False}
+            options |= {"address": "local", "_node_ip_address": "127.0.0.1"}
+            options = {"address": os.environ["RAY_ADDRESS"]} if "RAY_ADDRESS" in os.environ else options
+            ray.init(**options, logging_level="ERROR")
+            leave = ray.shutdown
+        else:
+            from distributed import Client  # it joins the cluster of DASK_SCHEDULER_ADDRESS
+
+            options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+            leave = Client(**({} if "DASK_SCHEDULER_ADDRESS" in os.environ else options)).close
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(f"--backend {backend}: {' '.join(str(error).split())[:300]}") from None
+    try:
+        with joblib.parallel_config(backend):
+            yield
+    finally:
+        leave()
+
+
+def _by_joblib(orders: Sequence[Order], workers: int) -> None:
+    """Carry out orders; if a process is lost, and with it those beside it, their runs are resumed one by one."""
+    import joblib
+
+    parallel = partial(joblib.Parallel, batch_size=1)  # a run may take hours
+    while orders:
+        try:
+            parallel(n_jobs=workers)(joblib.delayed(_in_worker)(order, os.getpid()) for order in orders)
+            return
+        except PolicygenError:
+            raise
+        except Exception:
+            begun = [order for order in orders if order.lost]
+            if not begun:
+                raise
+            orders = [order for order in orders if not order.ended and not order.lost]
+            for order in begun:
+                with suppress(Exception):  # with two workers the run has a process that is not this one
+                    parallel(n_jobs=2)([joblib.delayed(_in_worker)(order, os.getpid())])
+
+
+def _in_worker(order: Order, driver: int) -> None:
+    """Carry out an order; a process that `driver` has started ends with it."""
+    if os.getppid() == driver:
+        _end_with(driver)
+    order()
+
+
+@cache
+def _end_with(parent: int) -> None:
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+class _Task:
+    """The function of a job. Slurm takes a job's time or machine away with a warning: then it is queued again."""
+
+    def __call__(self, order: Order) -> None:
+        order()
+
+    def checkpoint(self, order: Order) -> Any:
+        """Return the work of the job that continues this one, for submitit."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, order)
+
+
+def _by_slurm(orders: Sequence[Order], options: Sequence[str], at_a_time: int) -> None:
+    """Carry out orders as a job array. Jobs inherit the environment with its keys, as `sbatch` passes it on."""
+    import submitit
+
+    # Jobs and results are pickles, so they go to a new folder that only this user can write.
+    logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=orders[0].folder))
+    executor = submitit.SlurmExecutor(logs)
+    own = {"job_name": "policygen", "array_parallelism": at_a_time, "stderr_to_stdout": True, "time": None}
+    given = [text.removeprefix("--").partition("=") for text in options]
+    more = {name.replace("-", "_"): value if equals else True for name, equals, value in given}
+    executor.update_parameters(**own, additional_parameters=more)
+    try:
+        jobs = executor.map_array(_Task(), orders)
+    except (submitit.core.utils.FailedJobError, OSError) as error:
+        shutil.rmtree(logs)
+        raise ClusterError(f"--backend slurm: {' '.join(str(error).split())[:300]} (see --slurm)") from None
+    try:
+        while not all(job.done() for job in jobs):
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    except BaseException:
+        for job in jobs:
+            job.cancel(check=False)
+        raise
+    broken = [(job, order) for job, order in zip(jobs, orders, strict=True) if not order.ended]
+    for job, order in broken:
+        trace = str(job.exception()).partition("\n---")[2].partition("\n---")[0] or str(job.exception())
+        why = trace.strip().rpartition("\n")[2]
+        order.fail(f"{why[:300]}; its output is in {job.paths.stdout}")
+    if not broken:
+        shutil.rmtree(logs)

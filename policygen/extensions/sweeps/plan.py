@@ -1,4 +1,7 @@
-"""Plans of sweeps: lists of runs, made from the tasks, models, templates, settings and seeds of a command."""
+"""Plans of sweeps: the runs for some tasks, models, templates, settings and seeds, and the file that keeps them.
+
+A suite (`envs/suites/*.toml`) has tasks that are run with the same settings, and their published scores.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,151 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, StringConstraints, ValidationError
 
 from policygen.errors import LogbookError, PathError, UsageError, explain
-from policygen.extensions.sweeps.suites import find_suite, load_suite
-from policygen.files import check_name, damaged, mark, read, toml_of, write_atomically
+from policygen.files import (
+    check_name,
+    damaged,
+    find_resource,
+    list_resources,
+    mark,
+    read,
+    toml_of,
+    write_atomically,
+)
 from policygen.outgoing import redacted
+from policygen.runs.config import RunConfig
+from policygen.tasks.task import PolicyKind
 
+FOLDER = "envs/suites"
 MANIFEST = "sweep.toml"
+# Settings that a suite may state: kind of policy, length of the search, episodes. Only the user chooses the model and
+# the server.
+PROTOCOL = (
+    "policy",
+    *("iterations", "episodes", "warmup_episodes", "final_episodes"),
+    *("max_episodes", "max_calls", "patience", "repairs", "stop_at", "refine"),
+)
 # Settings that a grid may not vary: sweeps have options for them, or a file may not choose them.
 NOT_VARIED = ("task", "llm", "template", "seed", "base_url", "extra_body")
 _REMEDY = "restore it from a copy, or delete it and repeat the command of the sweep: finished runs are kept"
 _MOST_BYTES = 64 * 2**20  # of a manifest
 _MOST_SEEDS = 100_000
+
+
+# --- suites ----------------------------------------------------------------------------------------------------------
+
+
+class PublishedScore(NamedTuple):
+    """A published mean and its standard deviation over runs; a file has the mean alone, or both as a list."""
+
+    mean: FiniteFloat
+    std: Annotated[FiniteFloat, Field(ge=0)] | None = None
+
+
+class PublishedColumn(BaseModel, extra="forbid", frozen=True):
+    """The published scores of a method: a column of a table.
+
+    Attributes:
+        source: the publication, and the runs or episodes over which its figures are means.
+        runs: number of runs per mean; None if the source does not say.
+        scores: the score on each task.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    source: Annotated[str, Field(min_length=1)]
+    runs: Annotated[int, Field(ge=1)] | None = None
+    scores: Annotated[
+        dict[
+            str, Annotated[PublishedScore, BeforeValidator(lambda one: one if isinstance(one, list | tuple) else [one])]
+        ],
+        Field(min_length=1),
+    ]
+
+
+class Suite(BaseModel, extra="forbid", frozen=True):
+    """Tasks that are run and reported together: the keys of `envs/suites/*.toml`.
+
+    Attributes:
+        tasks: names of tasks, or Gymnasium ids.
+        run: settings of every run. They replace those of task files, and the user's replace them.
+        policy: the published kind of policy of a task, instead of that in its file.
+        published: the columns shown beside the runs.
+    """
+
+    name: str
+    about: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
+    tasks: Annotated[tuple[str, ...], Field(min_length=1)]
+    run: dict[str, Any] = {}
+    policy: dict[str, PolicyKind] = {}
+    published: tuple[PublishedColumn, ...] = ()
+
+
+def list_suites() -> dict[str, Path]:
+    """Return the files of all suites, by name."""
+    return list_resources(FOLDER, ".toml")
+
+
+def find_suite(name: str) -> Path | None:
+    """Return the file of a suite, given as a bare name or a path into a folder `suites`; None if it does not exist."""
+    path = find_resource(FOLDER, name, ".toml")
+    return path if path is not None and path.absolute().parent.name == "suites" else None
+
+
+def load_suite(name: str) -> Suite:
+    """Load a suite, given as for `find_suite`; whether its tasks exist is not checked.
+
+    Raises UsageError if it does not exist or its file is malformed.
+    """
+    path = find_suite(name)
+    if path is None:
+        raise UsageError(f"there is no suite `{name}`; choose one of {', '.join(sorted(list_suites()))}")
+    try:
+        suite = Suite.model_validate(read(path, toml_of, named=UsageError))
+    except UsageError as error:
+        raise UsageError(f"suite {error}") from None
+    except ValidationError as error:
+        raise UsageError(f"suite {path.name}: {explain(error, Suite.model_fields)}") from None
+    if fault := _fault(suite, path.stem):
+        raise UsageError(f"suite {path.name}: {fault}")
+    return suite
+
+
+def _fault(suite: Suite, name: str) -> str:
+    """Return the fault of a suite whose file has this name; empty if there is none."""
+    if suite.name != name or not re.fullmatch(r"[\w.-]+", name):
+        return f"`name` is `{suite.name}`; it must be the name of the file, `{name}`"
+    if twice := [task for i, task in enumerate(suite.tasks) if task in suite.tasks[:i]]:
+        return f"`tasks` names {twice[0]} twice"
+    if others := suite.run.keys() - set(PROTOCOL):
+        return f"`run.{min(others)}`: a suite may state only {', '.join(PROTOCOL)}"
+    try:
+        RunConfig(task=name, **suite.run)
+    except (ValidationError, UsageError) as error:
+        return f"`run`: {explain(error) if isinstance(error, ValidationError) else error}"
+    named = {"policy": set(suite.policy)}
+    named |= {f"published.{column.name}.scores": set(column.scores) for column in suite.published}
+    for place, tasks in named.items():
+        if others := tasks - set(suite.tasks):
+            return f"`{place}` names {min(others)}, which is not one of its tasks: {', '.join(suite.tasks)}"
+    return ""
+
+
+def suite_line(name: str) -> str:
+    """Return a line about a suite: its tasks and the published methods, or the fault of its file."""
+    try:
+        suite = load_suite(name)
+        published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
+        return f"{name}: {', '.join(suite.tasks)}{published}"
+    except UsageError as error:
+        return f"{name}: {error}"
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
 
 
 class Cell(BaseModel, extra="forbid", frozen=True):
@@ -176,13 +308,12 @@ def add_to_manifest(folder: Path, plan: SweepPlan) -> None:
     """
     # No password is written into a file.
     hidden = {cell.key: cell.model_copy(update={"llm": redacted(cell.llm)}) for cell in plan.cells}
-    cells = {cell.key: cell for cell in read_plan(folder).cells} if is_sweep(folder) else {}
-    settings = read_plan(folder).settings if cells else plan.settings
-    if settings != plan.settings or any(cells.get(key, cell) != cell for key, cell in hidden.items()):
-        raise UsageError(
-            f"{folder} is a sweep with other settings ({', '.join(settings) or 'none'}); choose another --out"
-        )
-    written = SweepPlan(cells=tuple((cells | hidden).values()), settings=settings)
+    known = read_plan(folder) if is_sweep(folder) else plan.model_copy(update={"cells": ()})
+    cells = {cell.key: cell for cell in known.cells}
+    if known.settings != plan.settings or any(cells.get(key, cell) != cell for key, cell in hidden.items()):
+        settings = ", ".join(known.settings) or "none"
+        raise UsageError(f"{folder} is a sweep with other settings ({settings}); choose another --out")
+    written = SweepPlan(cells=tuple((cells | hidden).values()), settings=plan.settings)
     record = mark("sweep") | written.model_dump(mode="json", exclude_defaults=True)
     write_atomically(folder / MANIFEST, tomli_w.dumps(record))
 

@@ -29,9 +29,6 @@ SECONDS_TO_RELEASE = 120.0  # how long an order waits for another process to rel
 LOST = "its process or machine was lost before the run ended"
 
 
-Backend = Literal["local", "ray", "dask", "slurm"]
-
-
 @dataclass(frozen=True, slots=True)
 class Execution:
     """How a sweep is carried out.
@@ -47,7 +44,7 @@ class Execution:
     trust: bool = False
     cache: Path | None = None
     track: tuple[str, ...] = ()
-    backend: Backend = "local"
+    backend: Literal["local", "ray", "dask", "slurm"] = "local"
     workers: int | None = None
     slurm: tuple[str, ...] = ()
 

@@ -22,7 +22,7 @@ from policygen.errors import LogbookError
 from policygen.extensions.compare.comparison import Comparison, holm
 from policygen.extensions.compare.contenders import Compared, Result, read_scores
 from policygen.extensions.plots.style import save
-from policygen.extensions.sweeps.suites import PublishedColumn
+from policygen.extensions.sweeps.plan import PublishedColumn
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -127,8 +127,8 @@ def test_many_comparisons_are_corrected_together_and_tasks_are_counted() -> None
 
 def test_published_rows_stand_beside_ours() -> None:
     published = (
-        PublishedColumn("they", "a paper", 10, {"sure": (90.0, 2.0)}),
-        PublishedColumn("others", "a page", None, {"sure": (10.0, None)}),
+        PublishedColumn(name="they", source="a paper", runs=10, scores={"sure": (90.0, 2.0)}),
+        PublishedColumn(name="others", source="a page", runs=None, scores={"sure": (10.0, None)}),
     )
     text = str(comparison_of(results("sure", "A", [95, 97, 96, 94, 95, 96, 97, 95]), published=published))
     assert re.search(r"\| sure \| A \| 8 \| 95\.62 ± 1\.061 \| \[9", text)
@@ -140,7 +140,7 @@ def test_published_rows_stand_beside_ours() -> None:
 def test_every_format_holds_the_figures_and_no_name_is_a_formula_or_a_command(tmp_path: Path) -> None:
     comparison = comparison_of(
         results("t_1", "A & B <c>", [1, 2, 4] * 2), results("t_1", "D|e", [25, 26, 29] * 2),
-        published=(PublishedColumn("they", "100% of a_paper", None, {"t_1": (3.0, 1.0)}),),
+        published=(PublishedColumn(name="they", source="100% of a_paper", runs=None, scores={"t_1": (3.0, 1.0)}),),
     )  # fmt: skip
     for name in ("c.md", "c.tex"):
         assert comparison.write(Path(name)) == [Path(name)]
@@ -172,7 +172,7 @@ def test_a_figure_fits_its_page_and_has_a_panel_for_each_task(tasks: int, height
     names = [f"mountaincar-continuous-{i}" for i in range(tasks)]
     contenders = ("builtin (no language model)", "openai:gpt-5-mini, refine auto")
     parts = [results(name, who, rng.normal(10.0, 1, 5).tolist()) for name in names for who in contenders]
-    published = (PublishedColumn("ProPS+", "a page", 10, dict.fromkeys(names, (5.0, None))),)
+    published = (PublishedColumn(name="ProPS+", source="a page", runs=10, scores=dict.fromkeys(names, (5.0, None))),)
     figure = comparison_of(*parts, published=published).figure()
     assert len(figure.axes) == tasks
     assert figure.get_size_inches()[1] <= height

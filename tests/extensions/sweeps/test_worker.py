@@ -17,7 +17,7 @@ from attacks import amount
 from support import Line, environment, sentences, start_process
 from sweeping import SWEPT, assert_as_alone, stated, swept
 
-from policygen.extensions.sweeps import executor
+from policygen.extensions.sweeps import conduct
 
 pytestmark = pytest.mark.usefixtures("workplace")
 WORDS = tuple(word for text in stated() for word in ("--set", text))
@@ -112,8 +112,8 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return list(jobs)
 
     monkeypatch.setattr(submitit, "SlurmExecutor", LocalExecutor)
-    monkeypatch.setattr(executor.shutil, "which", lambda name: name)
-    monkeypatch.setattr(executor, "SECONDS_BETWEEN_LOOKS", 0.05)
+    monkeypatch.setattr(conduct.shutil, "which", lambda name: name)
+    monkeypatch.setattr(conduct, "SECONDS_BETWEEN_LOOKS", 0.05)
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     return jobs
 
