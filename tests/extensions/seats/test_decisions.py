@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from support import ARM, PAIR
 
-from policygen.extensions.seats.decisions import as_action, neutral, read_decision
-from policygen.extensions.seats.drive import form_of
+from policygen.extensions.seats.drive import as_action, form_of, neutral, read_decision
 from policygen.extensions.seats.session import UnreadableAnswer, readable
 from policygen.llm.messages import Reply
 from policygen.tasks.load import load_task

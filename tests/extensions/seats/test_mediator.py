@@ -22,9 +22,9 @@ from policygen.extensions.seats.mediate import (
     mediate,
     open_mediation,
     read_mediators,
+    read_plan,
     read_rooms,
 )
-from policygen.extensions.seats.plans import read_plan
 from policygen.extensions.seats.session import UnreadableAnswer
 from policygen.extensions.worlds.robot import RoomReport, Signs
 from policygen.policies.policy import Policy

@@ -83,7 +83,11 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
         ("episodes = 5", "episodes = 1", "`run`: `episodes`"),
         ("episodes = 5", 'refine = "magic"', "`run`: --refine magic: methods are"),
         ("cartpole = [400, 12.5]", "taxi = 1", "`published.they.scores` names taxi, which is not one of its tasks"),
-        ("cartpole = [400, 12.5]", "cartpole = [1, 2, 3]", "`published.0.scores.cartpole`: namedTuple should have at most 2"),
+        (
+            "cartpole = [400, 12.5]",
+            "cartpole = [1, 2, 3]",
+            "`published.0.scores.cartpole`: namedTuple should have at most 2",
+        ),
         ("cartpole = [400, 12.5]", "cartpole = [1, -2]", "`published.0.scores.cartpole.1`"),
         ("cartpole = [400, 12.5]", "cartpole = nan", "`published.0.scores.cartpole.0`"),
         ('= "linear"', '= "tree"', "`policy.cartpole`"),
