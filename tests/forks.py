@@ -31,7 +31,7 @@ import policygen
 
 # What most commands import late. Others import what is missing here themselves.
 PRELOADED = (
-    *("policygen.api", "policygen.cli", "policygen.progress", "policygen.llm.openai", "policygen.search.preview"),
+    *("policygen.api", "policygen.cli", "policygen.progress", "policygen.llm.openai", "policygen.search.resume"),
     *("policygen.extensions.plots.curves", "policygen.extensions.plots.actions", "policygen.extensions.page.render"),
     *("cma", "gymnasium.envs.classic_control.cartpole", "gymnasium.envs.toy_text.frozen_lake", "rich.live"),
     *("matplotlib.backends.backend_agg", "matplotlib.figure", "scipy.optimize", "scipy.stats"),

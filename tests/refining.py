@@ -14,8 +14,7 @@ from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
-from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Refined, Trials
+from policygen.search.refine.tunable import Refined, Trials, refine
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 

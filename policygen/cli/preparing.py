@@ -187,12 +187,12 @@ def describe_task(name: str, *, trust: bool = False) -> str:
 @opt.TRUST
 def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], trust: bool, **options: Any) -> None:
     """Print the prompt that a model would get: the first one of TASK, or the next one of RUN."""
-    from policygen.search.preview import preview
+    from policygen.search.resume import preview
 
-    shown = preview(task, config_file, assignments, opt.settings(options), trust=trust)
-    for message in shown.prompt.messages:
+    shown, remark = preview(task, config_file, assignments, opt.settings(options), trust=trust)
+    for message in shown.messages:
         say(f"--- {message.role} ---\n{message.content}")
-    say(shown.remark, err=True)
+    say(remark, err=True)
 
 
 @click.command(cls=opt.WithSettings, only=("base_url",))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from policygen.episodes.race import Levels, Race, on_common_episodes, race
-from policygen.episodes.score import Score, first_episodes, reaches
+from policygen.episodes.score import Score, first_episodes, p_of_higher_mean, reaches
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.llm.messages import NO_MODEL
@@ -18,6 +18,7 @@ from policygen.policies.shaping import Shaping
 from policygen.proposers.proposer import Proposal
 from policygen.proposers.starts import constant_starts, starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
+from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.runs.notes import IDEA, SHAPING, STOPPED, violations_of
 from policygen.runs.state import Assessment, Search
@@ -29,11 +30,10 @@ from policygen.runs.tuning import (
     SIGNIFICANCE,
     most_compared,
 )
-from policygen.search.judge import is_overestimated, stop_score
 from policygen.search.refine.cma import carry_over
-from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Refined, Trials
+from policygen.search.refine.tunable import Refined, Trials, refine
 from policygen.search.runner import Contender, EpisodeRunner, Performance
+from policygen.tasks.task import Task
 
 # Tuning changes a constant in proportion to its size. A weight of a standardised observation counts as at least this.
 STANDARDISED_STEP = 2.5
@@ -45,14 +45,8 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
     """Play attempt 0: the score of random actions, and the first episodes of the buffer."""
     started = time.perf_counter()
     warm_up = runner.play_randomly()
-    attempt = Attempt(
-        0,
-        None,
-        warm_up.score,
-        Played.of(warm_up.trajectories),
-        verdict="random actions",
-        notes=warm_up.notes(None),
-    )
+    played, notes = Played.of(warm_up.trajectories), warm_up.notes(None)
+    attempt = Attempt(0, None, warm_up.score, played, verdict="random actions", notes=notes)
     return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
 
 
@@ -96,7 +90,6 @@ def in_a_sentence(error: Exception) -> str:
 def _assessed(
     attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
 ) -> Assessment:
-    """Score, tune and compare the policy of a proposal."""
     policy = proposal.parsed.policy
     assert policy is not None
     # When real episodes are scarce, proposals of `builtin` are not played before tuning: most have weights of 0 only.
@@ -123,20 +116,33 @@ def _assessed(
     words = str(contest) if contest is not None else "the first policy"
     untuned = runner.config.refine.method is not None and not tuned.refinement
     attempt = replace(
-        attempt,
+        with_performance(attempt, policy, performance, contest),
         saved=saved(policy) if tuned.kept else attempt.saved,
         tuned=tuned,
-        score=performance.score,
-        played=Played.of(performance.trajectories, exact=performance.score.exact),
-        notes={**attempt.notes, **performance.notes(policy), **better.notes},
         accepted=contest is None or contest.verdict == "better",
         verdict=words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
-        comparison=Comparison.of(contest),
     )
-    validation = search.validation
-    if attempt.accepted:
-        validation = None if best_score.exact else runner.validate(policy, None, runner.config.episodes)
+    attempt = replace(attempt, notes={**attempt.notes, **better.notes})
+    validation = held_out(policy, best_score, runner) if attempt.accepted else search.validation
     return Assessment(attempt, [*better.watched, *performance.trajectories], best_score, validation)
+
+
+def with_performance(attempt: Attempt, policy: Policy, performance: Performance, race: Race | None) -> Attempt:
+    """Add a policy, its score, episodes and notes, and its race with the best one to an attempt."""
+    assert performance.score is not None
+    return replace(
+        attempt,
+        saved=saved(policy),
+        score=performance.score,
+        played=Played.of(performance.trajectories, exact=performance.score.exact),
+        notes={**attempt.notes, **performance.notes(policy)},
+        comparison=Comparison.of(race),
+    )
+
+
+def held_out(policy: Policy, score: Score, runner: EpisodeRunner) -> Score | None:
+    """Return the validation score of a new best policy; None if its score is exact, or no episodes are left."""
+    return None if score.exact else runner.validate(policy, None, runner.config.episodes)
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
@@ -153,6 +159,30 @@ def _comparable(policy: Policy, performance: Performance, search: Search, runner
     if best_score.episodes >= wanted and text_digest(policy) == text_digest(best):
         return replace(performance, score=first_episodes(best_score, wanted))
     return replace(performance, score=runner.prolong(policy, score, wanted))
+
+
+def stop_score(task: Task, config: RunConfig) -> float | None:
+    """Return the score at which a run stops: `stop_at`, else the known optimum."""
+    if config.stop_at is not None:
+        return config.stop_at
+    return task.optimum.value if task.optimum is not None else None
+
+
+def is_overestimated(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
+    """Whether the best policy does worse on new episodes than on the `episodes` by which it was selected.
+
+    If so, those `episodes` no longer distinguish policies. If their score reaches the target at which a run stops, any
+    shortfall on new episodes counts. Else Welch's one-sided t-test decides; its level is such that one failure in
+    twenty episodes is significant.
+    """
+    if best is None or unbiased is None or best.exact or unbiased.exact or min(episodes, unbiased.episodes) < 2:
+        return False
+    first = first_episodes(best, min(episodes, best.episodes))
+    if first.mean <= unbiased.mean:
+        return False
+    if target is not None and first.mean >= target > unbiased.mean:
+        return True
+    return p_of_higher_mean(first.returns, unbiased.returns) <= LAST_SIGNIFICANCE
 
 
 def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
@@ -173,13 +203,14 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
 def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
     """Return an attempt with the proposal and its requests, not yet scored."""
     replies = [exchange.reply for exchange in proposal.exchanges]
+    costs = [0.0 if reply.cached else reply.usd for reply in replies]
     requests = Requests(
         model=proposal.model,
         calls=sum(exchange.requests for exchange in proposal.exchanges),
         repairs=max(0, len(proposal.exchanges) - 1),
         tokens_in=sum(exchange.tokens_in for exchange in proposal.exchanges),
         tokens_out=sum(exchange.tokens_out for exchange in proposal.exchanges),
-        usd=_total([0.0 if reply.cached else reply.usd for reply in replies]),
+        usd=None if None in costs else float(sum(filter(None, costs))),
         llm_seconds=sum(reply.seconds for reply in replies),
     )
     notes = {**proposal.parsed.notes, IDEA.key: proposal.idea, STOPPED.key: proposal.stopped}
@@ -192,10 +223,6 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
         requests=requests,
         notes={key: value for key, value in notes.items() if value},
     )
-
-
-def _total(costs: Sequence[float | None]) -> float | None:
-    return None if None in costs else float(sum(cost for cost in costs if cost is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +246,6 @@ def _tuned(
     trials: Trials | None,
     floor: float,
 ) -> _Better:
-    """Tune an attempt's policy as settings and budget allow."""
     score, method = performance.score, runner.config.refine.method
     trials = trials or runner.trials(attempt.number, SHAPING.of(attempt))
     if method is None or trials.episodes <= 0:
@@ -357,5 +383,4 @@ def _lengths(challenger: Contender, incumbent: Contender, runner: EpisodeRunner)
 
 
 def _common(*contenders: Contender) -> int:
-    """Return the number of episodes that all have whose scores are not exact."""
     return min(one.score.episodes for one in contenders if not one.score.exact)

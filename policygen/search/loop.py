@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import finite_mdp
+from policygen.episodes.score import NEGLIGIBLE, Score, reaches
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.parse import ParseResult
 from policygen.prompts.render import improve_template, render_prompt
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.registry import resolved
-from policygen.runs.attempt import Attempt, Comparison, Played, saved
+from policygen.runs.attempt import Attempt, best_of
+from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import CLOSINGS, Assessment, Search
-from policygen.search.assess import assess, assess_random_actions, confirm_best
-from policygen.search.judge import best_unfinished, reason_to_give_up, reason_to_stop
+from policygen.search.assess import assess, assess_random_actions, confirm_best, held_out, stop_score, with_performance
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import Task
 
+RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
 _IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
 
@@ -104,18 +107,9 @@ def _closed(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
             yield search.keep(Assessment(attempt, (), search.best_score, search.validation))
             continue
         performance = runner.perform(number, found.policy)
+        attempt = replace(with_performance(attempt, found.policy, performance, found.race), accepted=True)
         assert performance.score is not None
-        attempt = replace(
-            attempt,
-            saved=saved(found.policy),
-            score=performance.score,
-            played=Played.of(performance.trajectories, exact=performance.score.exact),
-            notes=performance.notes(found.policy),
-            accepted=True,
-            comparison=Comparison.of(found.race),
-        )
-        exact = performance.score.exact
-        validation = None if exact else runner.validate(found.policy, None, runner.config.episodes)
+        validation = held_out(found.policy, performance.score, runner)
         attempt = runner.with_spending(attempt, started)
         yield search.keep(Assessment(attempt, performance.trajectories, performance.score, validation))
 
@@ -134,3 +128,54 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
         return unfinished, trials
     trials = runner.last_trials(number, 1) if due > 0 else None
     return (best, trials) if trials is not None else None
+
+
+def reason_to_stop(unbiased: Score | None, task: Task, config: RunConfig) -> str:
+    """Return why a run with this score may stop, as a sentence; empty if it may still improve."""
+    target = stop_score(task, config)
+    if not reaches(unbiased, target, NEGLIGIBLE if config.stop_at is None else 0.0):
+        return ""
+    return f"the {'best known score' if config.stop_at is None else 'score to stop at'}, {target:.6g}, was reached"
+
+
+def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
+    """Return why a run stops after these attempts, as a sentence; empty if it continues.
+
+    Depends only on the attempts, so that a resumed run stops at the same place.
+    """
+    attempts = [attempt for attempt in attempts if attempt.is_asked]
+    resigned = len(list(itertools.takewhile(lambda attempt: attempt.kind == "resignation", reversed(attempts))))
+    if resigned >= min(RESIGNATIONS, config.patience or RESIGNATIONS):
+        return f"the model saw no improvement, {resigned} {'reply' if resigned == 1 else 'replies'} in a row"
+    best = best_of(attempts)
+    since = len(attempts) - 1 - (best.number if best is not None else 0)
+    if config.patience is not None and since >= config.patience:
+        return f"{since} attempts in a row brought no new best (--patience {config.patience})"
+    return ""
+
+
+def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the attempt with the best policy among those whose tuning was still improving; None if there is none.
+
+    Policies that differ from the run's best only in their numbers do not count: tuning continues from the best. Nor do
+    former bests, which later attempts have revised.
+    """
+    proposals = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
+    best = best_of(proposals)
+    if best is None:
+        return None
+    candidates = [
+        (attempt.score.mean, -attempt.number, attempt)
+        for attempt in proposals
+        if attempt.score is not None
+        and attempt.tuned.tuning is not None
+        and attempt.tuned.tuning.climbing
+        and not attempt.accepted
+        and _text_without_numbers(attempt) != _text_without_numbers(best)
+    ]
+    return max(candidates)[-1] if candidates else None
+
+
+def _text_without_numbers(attempt: Attempt) -> str:
+    text = attempt.policy.to_text(plain=True) if attempt.policy is not None else ""
+    return re.sub(r"([-+] ?)?(?<!\w)[\d.]+(e[-+]?\d+)?", "0", text)

@@ -1,10 +1,14 @@
-"""Resume an interrupted run, whose result then equals that of an uninterrupted one, or go on with a finished one."""
+"""Resume an interrupted run, whose result then equals that of an uninterrupted one, or go on with a finished one.
+
+`preview` renders the next prompt of a run, or the first one of a task, without sending it.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,25 +18,31 @@ from policygen.episodes.evidence import arrived
 from policygen.episodes.exact import exact_score
 from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds, sampled_score
-from policygen.errors import EnvironmentFault, LogbookError, PathError
-from policygen.files import damaged
-from policygen.llm import Provider, connect
-from policygen.llm.messages import Exchange, FailedExchange, Message
+from policygen.errors import EnvironmentFault, LogbookError, PathError, UsageError
+from policygen.files import damaged, find_run
+from policygen.llm import Provider, connect, read_spec
+from policygen.llm.base import cost
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt
 from policygen.llm.store import REMEDY
+from policygen.prompts.catalogue import own_templates
+from policygen.prompts.render import improve_template, render_prompt
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt, Counts
 from policygen.runs.budget import Ledger
-from policygen.runs.config import RunConfig, changed_config, larger_budgets
+from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets, load_limits
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import STOPPED
-from policygen.runs.request_log import conversation_turn, llm_options
+from policygen.runs.request_log import Comments, conversation_turn, llm_options
 from policygen.runs.state import Search
 from policygen.runs.tuning import most_compared
+from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
+from policygen.search.prepare import prepared
 from policygen.search.run import Run
-from policygen.search.runner import seeds_of_attempt, warm_up_actor, warm_up_seeds
+from policygen.search.runner import EpisodeRunner, seeds_of_attempt, warm_up_actor, warm_up_seeds
 from policygen.tasks.environments import with_user_env
+from policygen.tasks.load import load_task
 from policygen.tasks.trust import trusted
 
 
@@ -216,3 +226,49 @@ def _turns(exchanges: Sequence[Exchange | FailedExchange]) -> list[Message]:
         if own:
             found += conversation_turn(own)
     return found
+
+
+def preview(
+    name: str, config_file: Path | None, assignments: Sequence[str], options: Mapping[str, Any], *, trust: bool = False
+) -> tuple[Prompt, str]:
+    """Render the first prompt of a task, or the next prompt of a run, exactly as a model would get it.
+
+    Args:
+        trust: let the task name modules to import and paths to read.
+
+    Returns:
+        The prompt, and a line on its size, its cost and its templates.
+
+    Raises PolicygenError for wrong input and for a broken template.
+    """
+    folder = find_run(name)
+    changes: dict[str, Any] = {"file": config_file, "assignments": assignments, "options": options}
+    comments: tuple[str, ...] = ()
+    if (folder / "config.toml").is_file():
+        loaded = load_run(folder, trust=trust)
+        search = loaded.search
+        config = effective_config(search.task, loaded.config.task, base=loaded.config, **changes)
+        if config.ablate != loaded.config.ablate:
+            raise UsageError(
+                f"{folder} was run with --ablate {loaded.config.ablate}, and its policies use those names; preview the "
+                "task itself to see another --ablate"
+            )
+        comments = Comments(folder, loaded.commented).new()
+    else:
+        task = load_task(name, trust=trust, **load_limits(config_file, assignments, options))
+        task, config = prepared(task, effective_config(task, name, **changes))
+        search = new_search(task)
+        with EpisodeRunner(search, config, Ledger(config, env_steps=task.steps_taken)) as runner:
+            search.keep(assess_random_actions(runner))
+    prompt = render_prompt(replace(search.context(config), comments=comments), config, search.turns)
+    asked = read_spec(config.llm)
+    price = ""  # of a search without a language model
+    if asked.entry is None or asked.entry.is_language_model:
+        usd = cost(llm_options(config), config.llm, asked.argument, prompt.estimated_tokens, 0)
+        price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
+    own = ", ".join(own_templates(config))
+    remark = (
+        f"--- {prompt.characters:,} characters, about {prompt.estimated_tokens:,} tokens{price}; "
+        f"template {improve_template(config)}{f'; not shipped: {own}' if own else ''} ---"
+    )
+    return prompt, remark

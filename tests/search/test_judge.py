@@ -10,7 +10,8 @@ import pytest
 from policygen.episodes.score import Score, score_of_returns
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
-from policygen.search.judge import is_overestimated, reason_to_give_up, reason_to_stop
+from policygen.search.assess import is_overestimated
+from policygen.search.loop import reason_to_give_up, reason_to_stop
 from policygen.tasks.load import load_task
 
 POLE = load_task("cartpole")

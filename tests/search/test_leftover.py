@@ -21,9 +21,9 @@ from policygen.runs.config import RunConfig
 from policygen.runs.state import Search
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP
 from policygen.search.assess import already_works
-from policygen.search.judge import best_unfinished, reason_to_give_up
+from policygen.search.loop import best_unfinished, reason_to_give_up
 from policygen.search.refine.cma import carry_over
-from policygen.search.refine.methods import refine
+from policygen.search.refine.tunable import refine
 from policygen.search.resume import load_run, resume
 from policygen.tasks.load import load_task
 

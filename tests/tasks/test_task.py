@@ -12,7 +12,7 @@ from policygen.episodes.players import Simulator
 from policygen.episodes.requirements import Requirements
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
-from policygen.search.preview import preview
+from policygen.search.resume import preview
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.load import load_task
 from policygen.tasks.requirements import Requirement
@@ -34,8 +34,8 @@ def test_a_broken_feature_of_a_task_made_in_code_is_named():
     ("task", "secret"), [("cartpole", "angle"), ("frozenlake", "ice"), ("CartPole-v1", "masspole = 0.1")]
 )
 def test_the_prompt_of_an_ablated_task_does_not_give_it_away(task: str, secret: str) -> None:
-    told = "".join(m.content for m in preview(task, None, (), {}).prompt.messages)
-    withheld = "".join(m.content for m in preview(task, None, (), {"ablate": "knowledge"}).prompt.messages)
+    told = "".join(m.content for m in preview(task, None, (), {})[0].messages)
+    withheld = "".join(m.content for m in preview(task, None, (), {"ablate": "knowledge"})[0].messages)
     assert re.search(rf"\b{secret}\b", told)
     assert not re.search(rf"\b{secret}\b", withheld)
     assert task not in withheld

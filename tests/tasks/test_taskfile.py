@@ -13,7 +13,7 @@ from policygen.errors import TaskError
 from policygen.extensions.export.formats import exported
 from policygen.policies.parse import parse
 from policygen.quantities.grid import Dimension
-from policygen.search.preview import preview
+from policygen.search.resume import preview
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import task_from_file
@@ -91,7 +91,7 @@ def test_an_action_s_levels_unit_and_bounds_are_read_and_policies_are_clipped_th
     assert "action torque [N m]: -0.5 to 1" in describe_task(str(tmp_path / "mine.toml"))
     assert (
         "- torque [N m]: a number from -0.5 to 1"
-        in preview(str(tmp_path / "mine.toml"), None, (), {}).prompt.messages[-1].content
+        in preview(str(tmp_path / "mine.toml"), None, (), {})[0].messages[-1].content
     )
     assert 'unit = "N m"' in draft_of(task)
     assert task_from_file(written(tmp_path, draft_of(task))) == task

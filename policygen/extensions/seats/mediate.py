@@ -56,8 +56,7 @@ from policygen.policies.policy import Policy
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import plus_minus
 from policygen.runs.reading import best_policy
-from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Trials, Vector
+from policygen.search.refine.tunable import Trials, Vector, refine
 from policygen.tasks.environments import make
 from policygen.tasks.load import load_task
 

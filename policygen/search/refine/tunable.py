@@ -1,4 +1,9 @@
-"""The input and the result of tuning, and a policy as a vector of its constants."""
+"""Tune a proposal: the model chooses its structure, a numerical search its numbers.
+
+A search tunes the constants of a policy (coefficients, constants inside `let`, bin edges, the levels of a continuous
+table) or the entries of a table of choices. The result is the same policy with other numbers, so the model can read it
+as text.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,8 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import Attempt, TuningState
-from policygen.runs.tuning import FIRST_STEP
+from policygen.runs.methods import METHODS
+from policygen.runs.tuning import FIRST_STEP, method_for
 
 Vector = npt.NDArray[np.float64]
 SIGNIFICANT_DIGITS = 5
@@ -120,6 +126,28 @@ class Refined:
     watched: tuple[Trajectory, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""
+
+
+def refine(policy: Policy, method: str, trials: Trials, seed: int) -> Refined | None:
+    """Tune a policy's numbers within a budget of episodes.
+
+    Args:
+        method: a name in `METHODS`, or `auto`.
+        trials: plays the candidates on its seeds, within its budget.
+
+    Raises:
+        PolicyError: the method does not support this policy or task.
+
+    Returns:
+        The tuned policy and the course of its tuning; None if there is nothing to tune or the budget is too small.
+    """
+    table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
+    # If a table has constants (in its own features or bins), these are tuned and not its entries, unless the entries
+    # can be improved exactly.
+    exact = trials.mdp is not None and not policy.remembers
+    choices = table and (exact or trials.tunable(policy).size == 0)
+    found: Refined | None = METHODS[method_for(method, choices=choices, exact=exact)](policy, trials, seed)
+    return found
 
 
 class Tunable:

@@ -17,9 +17,8 @@ from policygen.errors import PolicyError
 from policygen.extensions.learners.learner import Learner, Step
 from policygen.extensions.learners.q import CellView, is_better, learn_tables
 from policygen.policies.table import TablePolicy
-from policygen.search.refine.methods import refine
 from policygen.search.refine.tables import entries_of, with_entries
-from policygen.search.refine.tunable import Refined, Trials
+from policygen.search.refine.tunable import Refined, Trials, refine
 from policygen.tasks.load import load_task
 
 POOR = "| row | column | action |\n| 0 | 0 | left |\n| * | * | up |"

@@ -15,8 +15,7 @@ from policygen.quantities.tree import constants
 from policygen.runs.attempt import TuningState
 from policygen.search.refine import cma
 from policygen.search.refine.cma import carry_over, has_converged
-from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Trials, Tunable
+from policygen.search.refine.tunable import Trials, Tunable, refine
 
 
 def test_every_generation_meets_new_seeds_and_its_candidates_the_same_ones() -> None:

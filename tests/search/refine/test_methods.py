@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from refining import WEAK, Player, mean_return, policy_of, seeds, tuned
 
-from policygen.search.refine.methods import refine
-from policygen.search.refine.tunable import Trials
+from policygen.search.refine.tunable import Trials, refine
 
 
 def test_tuning_a_weak_policy_makes_it_strong_within_the_budget() -> None:
