@@ -25,8 +25,8 @@ from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider
 from policygen.llm.store import Cache
 from policygen.outgoing import as_html, redacted
+from policygen.policies.parse import NOTHING_FOUND
 from policygen.policies.parse import parse as parse_text
-from policygen.policies.parts import NOTHING_FOUND
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import Settings, effective_config, load_limits

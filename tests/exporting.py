@@ -19,8 +19,7 @@ from policygen.extensions.export.source import short_name
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
-from policygen.policies.rows import Rule
-from policygen.policies.table import TablePolicy
+from policygen.policies.table import Rule, TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integer_dimension
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Call, Node, Number

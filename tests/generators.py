@@ -14,8 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.rows import Rule
-from policygen.policies.table import TablePolicy
+from policygen.policies.table import Rule, TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import Lowering

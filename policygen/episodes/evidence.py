@@ -129,7 +129,7 @@ def quantities(t: Trajectory, reader: Reader) -> dict[str, Column]:
     arrays = {
         name: np.asarray(column, np.float64)
         for name, column in zip(reader.names, columns, strict=True)
-        if len(column) == t.length and name not in slots  # else a feature nothing reads
+        if name not in slots
     }
     if task.has_numbers:
         for actuator, column in zip(task.actuators, t.actions.T, strict=True):

@@ -24,7 +24,7 @@ from policygen.episodes.trajectory import (
     Trajectory,
     chunks,
 )
-from policygen.policies.population import DifferentStructure, Population
+from policygen.policies.linear import DifferentStructure, Population
 from policygen.tasks.task import Task
 
 Array = npt.NDArray[Any]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
-from policygen.policies.features import Reader, part_of_decision
+from policygen.policies.features import Reader, decision_columns
 from policygen.quantities.spelling import ColumnFunction, compiled
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.requirements import Requirement, parsed
@@ -232,10 +232,7 @@ class _Compiled:
         """Return the condition, the event and the sides at the T + 1 observations, the last with the last action."""
         quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
-        decided = [
-            np.asarray(part_of_decision(self._task, name)(quantities, actions), np.float64)
-            for name in decision_names(self._task)
-        ]
+        decided = decision_columns(self._task)(actions)
         info, n = dict(trajectory.info), len(trajectory.observations)
         for name in self._info:
             if name not in info or np.isnan(info[name]).all():

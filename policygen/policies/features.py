@@ -5,7 +5,6 @@ Remembered values (`prev(NAME)`) are like further observations: a row holds d ob
 
 from __future__ import annotations
 
-import itertools
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,12 +18,13 @@ from numpy import ndarray
 
 from policygen.errors import PolicyError
 from policygen.quantities.grid import Grid
-from policygen.quantities.program import Lowering, slot_of
+from policygen.quantities.program import Lowering, Program, slot_of
 from policygen.quantities.spelling import Array, ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import is_name, parse_expression, unknown_name
-from policygen.quantities.tree import Node, needed_by, remembered_in
+from policygen.quantities.tree import Call, Name, Node, Number, needed_by, remembered_in
 from policygen.tasks.task import Task, decision_names, outputs_by_actuator
 
+PREFIX = "n_"  # of a standardised quantity, which `builtin` defines
 Columns = Sequence[Array] | Array
 Lets = tuple[tuple[str, Node], ...]
 
@@ -46,9 +46,9 @@ class Reader:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of all quantities: observations, remembered values (`prev(NAME)`), features."""
+        """Names of the quantities: observations, remembered values (`prev(NAME)`), and the features that are needed."""
         remembered = tuple(map(slot_of, self.remembered))
-        return self.task.columns + remembered + tuple(name for name, _ in self.features)
+        return self.task.columns + remembered + tuple(name for name, _ in self.needed)
 
     @cached_property
     def needed(self) -> Lets:
@@ -71,63 +71,45 @@ class Reader:
         return lowering
 
     @cached_property
-    def _features_of_columns(self) -> ColumnFunction:
+    def _program(self) -> Program:
         lowering = self.lowering()
-        return column_function(lowering.program([lowering.named[name] for name, _ in self.needed]))
+        return lowering.program([lowering.named[name] for name, _ in self.needed])
 
     @cached_property
-    def _features_of_row(self) -> RowFunction:
-        lowering = self.lowering()
-        return row_function(lowering.program([lowering.named[name] for name, _ in self.needed]), [self._width])
+    def _of_columns(self) -> ColumnFunction:
+        return column_function(self._program)
+
+    @cached_property
+    def _of_row(self) -> RowFunction:
+        return row_function(self._program, [self._width])
+
+    @property
+    def _width(self) -> int:
+        return self.task.width + len(self.remembered)
 
     def columns(self, observed: Columns) -> list[Array]:
-        """Return a column for each of `names`: observations unchanged, features as float64.
-
-        All columns have shape (n,), but a feature that is not needed is zeros of shape (1,).
+        """Return a column of shape (n,) for each of `names`: observations unchanged, features as float64.
 
         Args:
             observed: d columns of observations, then m columns of remembered values.
         """
         if not self.needed:
-            return [*observed, *(np.zeros(1) for _ in self.features)]
-        shape = (len(observed[0]),)
+            return list(observed)
         with np.errstate(all="ignore"):
-            computed = self._features_of_columns([np.asarray(column, np.float64) for column in observed])
-        found = dict(zip((name for name, _ in self.needed), computed, strict=True))
-        features = (
-            np.broadcast_to(np.asarray(found[n]), shape) if n in found else np.zeros(1) for n, _ in self.features
-        )
-        # Observations keep their own dtype, as in a task without features.
-        return [*observed, *map(np.ascontiguousarray, features)]
+            computed = self._of_columns([np.asarray(column, np.float64) for column in observed])
+        features = (np.ascontiguousarray(np.broadcast_to(one, (len(observed[0]),))) for one in computed)
+        return [*observed, *features]
 
     def row(self, observation: Sequence[float] | Array) -> list[float]:
-        """Return all quantities of a row of d observed and m remembered numbers; see `completed`."""
-        return self.completed(floats(observation))
-
-    def completed(self, row: list[float]) -> list[float]:
-        """Append the features to `row`, an observation and the remembered values as plain floats, and return it.
+        """Return all quantities, given d observed and m remembered numbers.
 
         Raises:
-            PolicyError: it does not have d + m entries.
+            PolicyError: there are not d + m numbers.
         """
+        row = floats(observation)
         if len(row) != self._width:
             raise self.refusal(row)
-        if self.needed:
-            found = dict(zip((name for name, _ in self.needed), self._features_of_row(row), strict=True))
-            return row + [found.get(name, 0.0) for name, _ in self.features]
-        return row + [0.0] * len(self.features)
-
-    @cached_property
-    def _width(self) -> int:
-        return self.task.width + len(self.remembered)
-
-    @cached_property
-    def _memory_parts(self) -> tuple[Callable[[Any, Any], Any], ...]:
-        """For each of `remembered` a function from quantities and action to the value to remember."""
-        return tuple(
-            _quantity(self.names.index(name)) if name in self.names else part_of_decision(self.task, name)
-            for name in self.remembered
-        )
+        return [*row, *self._of_row(row)]
 
     def next_memory_steps(self, lowering: Lowering, decided: Sequence[int]) -> list[int]:
         """Return the steps of the next memory, given those of the decision: one per actuator, or one for all."""
@@ -144,15 +126,6 @@ class Reader:
             part = decided[0] if self.task.action_space == "discrete" else lowering.add("part", decided[0], data=k)
         return part if label is None else lowering.add("equals", part, data=label)
 
-    @cached_property
-    def next_memory_of_row(self) -> Callable[[Sequence[float], Any], list[float]]:
-        """A function from a row of quantities, plain floats, and an action to the memory after the step."""
-        parts = self._memory_parts
-        if not {*self.remembered} <= {*self.names}:
-            return lambda row, action: [float(part(row, action)) for part in parts]
-        where = [self.names.index(name) for name in self.remembered]
-        return lambda row, action: [row[i] for i in where]
-
     def along(self, observations: Array, actions: Array) -> list[Array]:
         """Return all quantities at the steps of one episode, as `columns` does; remembered values come from its steps.
 
@@ -162,10 +135,15 @@ class Reader:
         """
         if not self.remembered:
             return self.columns(observations.T)
-        rows, memory = [], [math.nan] * len(self.remembered)
-        for observation, action in itertools.zip_longest(observations.tolist(), actions):
-            rows.append(self.completed(observation + memory))
-            memory = self.next_memory_of_row(rows[-1], action) if action is not None else memory
+        names = [*self.names, *decision_names(self.task)]
+        where = [names.index(name) for name in self.remembered]
+        decided = np.column_stack(decision_columns(self.task)(actions)).tolist()
+        rows, memory = list[list[float]](), [math.nan] * len(self.remembered)
+        for step, observation in enumerate(observations.tolist()):
+            if step:
+                known = rows[-1] + decided[step - 1]
+                memory = [known[i] for i in where]
+            rows.append(self.row(observation + memory))
         return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
     def along_all(self, episodes: Sequence[tuple[Array, Array]]) -> list[Array]:
@@ -201,24 +179,17 @@ class CellReader(Reader):
 
     grid: Grid = None  # type: ignore[assignment]
 
-    @cached_property
-    def positions(self) -> tuple[int, ...]:
-        """Positions of the binned quantities in `names`."""
-        return tuple(self.names.index(name) for name in self.grid.names)
-
-    def binned(self, observed: Columns) -> list[Array]:
-        """Return the columns of the binned quantities, in the grid's order, for observations given as d columns."""
-        quantities = self.columns(observed)
-        return [quantities[i] for i in self.positions]
-
     def cells(self, observations: Array) -> npt.NDArray[np.int32]:
         """Return the cell indices of flattened observations of shape (n, d)."""
-        return self.grid.cells(self.binned(observations.T))
+        return self._cells(self.columns(observations.T))
 
     def cells_along(self, *episodes: tuple[Array, Array]) -> npt.NDArray[np.int32]:
         """Return the cell indices at all steps of some episodes, concatenated; see `along` for the arguments."""
-        quantities = self.along_all(episodes)
-        return self.grid.cells([quantities[i] for i in self.positions])
+        return self._cells(self.along_all(episodes))
+
+    def _cells(self, quantities: Sequence[Array]) -> npt.NDArray[np.int32]:
+        columns = dict(zip(self.names, quantities, strict=True))
+        return self.grid.cells([columns[name] for name in self.grid.names])
 
 
 def floats(row: Sequence[float] | Array) -> list[float]:
@@ -227,10 +198,6 @@ def floats(row: Sequence[float] | Array) -> list[float]:
         found: list[float] = row.tolist()
         return found
     return array("d", row).tolist()
-
-
-def _quantity(index: int) -> Callable[[Any, Any], Any]:
-    return lambda quantities, action: quantities[index]
 
 
 def place_in_decision(task: Task, name: str) -> tuple[int, int | None]:
@@ -247,26 +214,19 @@ def place_in_decision(task: Task, name: str) -> tuple[int, int | None]:
     raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
 
 
-def part_of_decision(task: Task, name: str) -> Callable[[Any, Any], Any]:
-    """Return a function from (quantities, action) to the named part: a number, a label's index, or 1 or 0 for a label.
-
-    Raises:
-        PolicyError: no part has this name.
-    """
-    k, label = place_in_decision(task, name)
-    is_discrete = task.action_space == "discrete"
-
-    def part(quantities: Any, action: Any) -> Any:
-        own = action if is_discrete else action[..., k]
-        return own if label is None else (own == label) * 1.0
-
-    return part
-
-
 def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float64]]]:
-    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`."""
-    parts = [part_of_decision(task, name) for name in decision_names(task)]
-    return lambda actions: [np.asarray(part(None, actions), np.float64) for part in parts]
+    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`.
+
+    It holds a number, a label's index, or 1 or 0 for a label.
+    """
+    places = [place_in_decision(task, name) for name in decision_names(task)]
+
+    def columns(actions: Array) -> list[npt.NDArray[np.float64]]:
+        parts = actions[:, None] if task.action_space == "discrete" else actions
+        own = ((parts[:, k], label) for k, label in places)
+        return [np.asarray(part if label is None else part == label, np.float64) for part, label in own]
+
+    return columns
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
@@ -301,3 +261,11 @@ def parse_lets(
 def depends_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
     """Whether one of the wanted quantities is, or depends on, a changed feature; `others` are the unchanged ones."""
     return not needed_by(wanted, {**others, **changed}).isdisjoint(changed)
+
+
+def is_definition(name: str, node: Node) -> bool:
+    """Whether a feature is `n_NAME = (NAME - number)/number`, as `builtin` standardises a quantity."""
+    match node:
+        case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):
+            return name == PREFIX + quantity
+    return False

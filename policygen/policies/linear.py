@@ -1,10 +1,9 @@
-"""Linear policies: one equation per output, linear in named features."""
+"""Linear policies: one equation per output; and joint decisions of several that differ only in constants."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +15,14 @@ from policygen.policies.policy import Policy, let_lines
 from policygen.quantities.program import Lowering
 from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Name, Node, Number, linear_terms
+from policygen.quantities.tree import Call, Name, Node, Number, negated
 from policygen.tasks.records import checked
-from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task, decision_names, output_names, output_slices
+
+
+@dataclass(frozen=True, slots=True)
+class _LinearRecord:
+    equations: dict[str, str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +30,7 @@ class LinearPolicy(Policy):
     """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
 
     A choice takes the first label with the highest score; a number is clipped to the action space. Equations are
-    computed as they are written, sums from left to right; `terms`, `weights` and `bias` describe them as a matrix.
+    computed as they are written, sums from left to right.
 
     Raises:
         PolicyError: the equations are not exactly one per output, in order.
@@ -42,47 +45,21 @@ class LinearPolicy(Policy):
         if tuple(name for name, _ in self.equations) != expected:
             raise PolicyError(f"a linear policy needs one equation each for {', '.join(expected)}")
 
-    @cached_property
-    def terms(self) -> tuple[Node, ...]:
-        """The expressions that the outputs are linear in, in order of first use."""
-        every = (term for _, node in self.equations for term in linear_terms(node) if term is not None)
-        return tuple(dict.fromkeys(every))
-
-    @cached_property
-    def weights(self) -> npt.NDArray[np.float64]:
-        """Coefficients of the terms, shape (terms, outputs)."""
-        outputs = [linear_terms(node) for _, node in self.equations]
-        rows = [[terms.get(term, 0.0) for terms in outputs] for term in self.terms]
-        return np.array(rows).reshape(len(self.terms), len(outputs))
-
-    @cached_property
-    def bias(self) -> npt.NDArray[np.float64]:
-        """Constant of each output, shape (outputs,)."""
-        return np.array([linear_terms(node).get(None, 0.0) for _, node in self.equations])
-
     def formulas(self) -> list[tuple[str, Node]]:
         """Return the equations, as (output, expression)."""
         return list(self.equations)
 
-    def plain_weights(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the weights of the terms that are one of these quantities, shape (names, outputs); others are 0."""
-        weights = np.zeros((len(names), len(self.equations)))
-        for term, row in zip(self.terms, self.weights, strict=True):
-            if isinstance(term, Name) and term.name in names:
-                weights[names.index(term.name)] = row
-        return weights
-
     def decided(self, lowering: Lowering) -> list[int]:
         """Add the steps of the decision; return one for each actuator."""
-        return decide(self.task, self.equations, lowering)
-
-    def outputs(self, columns: Columns) -> npt.NDArray[np.float64]:
-        """Return scores and unclipped numbers for n observations given as d columns: finite, shape (n, outputs)."""
-        lowering = self.reader.lowering()
-        program = lowering.program([lowering.output(name, node) for name, node in self.equations])
-        with np.errstate(all="ignore"):
-            outputs = column_function(program)([np.ascontiguousarray(column, np.float64) for column in columns])
-        return np.stack([np.broadcast_to(output, len(columns[0])) for output in outputs], axis=1)
+        outputs = [lowering.output(name, node) for name, node in self.equations]
+        decided = []
+        own = zip(self.task.actuators, output_slices(self.task), self.task.limits.bounds, strict=True)
+        for actuator, part, limits in own:
+            if actuator.is_choice:
+                decided.append(lowering.add("highest", *outputs[part]))
+            else:
+                decided.append(lowering.add("limited", outputs[part.start], data=limits))
+        return decided
 
     def _to_text(self, *, whole: bool) -> str:
         lets = let_lines(self.reader.needed if whole else self.lets)
@@ -99,26 +76,6 @@ class LinearPolicy(Policy):
         return cls(task, lets, tuple(equations))
 
 
-def relative_to_range(task: Task, matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Convert weights and, in the last row, biases of outputs: those of a number become relative to its range.
-
-    Relative to a range from `low` to `high`, an output of -1 is `low`, and one of 1 is `high`.
-    """
-    relative = matrix.copy()
-    for actuator, part in zip(task.actuators, output_slices(task), strict=True):
-        if not actuator.is_choice:
-            middle, half = middle_and_half(actuator)
-            relative[-1, part] -= middle
-            relative[:, part] /= half
-    return relative
-
-
-def middle_and_half(actuator: Actuator) -> tuple[float, float]:
-    """Return the middle of the range of an actuator that is a number, and half the length of the range."""
-    half = (actuator.high - actuator.low) / 2
-    return (actuator.low + actuator.high) / 2, half if half > 0 else 1.0
-
-
 def constant_policy(task: Task, action: Sequence[float]) -> LinearPolicy:
     """Return the policy of one action: the index of a label or a number for each actuator."""
     numbers: list[float] = []
@@ -127,18 +84,78 @@ def constant_policy(task: Task, action: Sequence[float]) -> LinearPolicy:
     return LinearPolicy(task, (), tuple(zip(output_names(task), map(Number, numbers), strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class _LinearRecord:
-    equations: dict[str, str]
+class DifferentStructure(Exception):
+    """The policies differ in more than constants."""
 
 
-def decide(task: Task, equations: Sequence[tuple[str, Node]], lowering: Lowering) -> list[int]:
-    """Add the steps of equations and of the decision by them; return the decision of each actuator."""
-    outputs = [lowering.output(name, node) for name, node in equations]
-    decided = []
-    for actuator, own, limits in zip(task.actuators, output_slices(task), task.limits.bounds, strict=True):
-        if actuator.is_choice:
-            decided.append(lowering.add("highest", *outputs[own]))
-        else:
-            decided.append(lowering.add("limited", outputs[own.start], data=limits))
-    return decided
+class Population:
+    """A decider of the episodes of several linear policies, as in a numerical search.
+
+    For few rows the fixed cost of numpy's calls dominates. Here one call serves all policies: the constants in which
+    they differ are inputs of the program, like observations. Each row gets the action of its own policy, equal to the
+    last bit.
+
+    Args:
+        policies: policies that differ only in constants.
+        each: number of episodes per policy: the first `each` episodes are the first policy's, and so on.
+
+    Raises:
+        DifferentStructure: the policies differ in more than constants, have memory, or are not all linear.
+    """
+
+    def __init__(self, policies: Sequence[Any], each: int) -> None:
+        # A policy with memory decides row by row.
+        if not all(type(policy) is LinearPolicy and policy.begin(1) is policy for policy in policies):
+            raise DifferentStructure
+        self._first: LinearPolicy = policies[0]
+        self._each = each
+        self._rows: npt.NDArray[np.integer[Any]] | None = None
+        if len({tuple(name for name, _ in policy.reader.needed) for policy in policies}) > 1:
+            raise DifferentStructure
+        values: list[tuple[float, ...]] = []
+        features = list(_shared([policy.reader.needed for policy in policies], values))
+        shared = LinearPolicy(self._first.task, (), tuple(_shared([policy.equations for policy in policies], values)))
+        lowering = Lowering(shared.task.columns, [f"#{i}" for i in range(len(values))])
+        for name, node in features:
+            lowering.define(name, node)
+        self._function = column_function(lowering.program(shared.decided(lowering)))
+        self._constants = np.array(values).reshape(len(values), len(policies))
+
+    def decide(self, observations: Columns, rows: npt.NDArray[np.integer[Any]], /) -> npt.NDArray[Any]:
+        """Return the actions in the episodes `rows`, shape (k,), for their observations, shape (k, d)."""
+        if rows is not self._rows:  # the constants of each row are cached until the rows change
+            self._rows, self._own = rows, self._constants[:, np.asarray(rows) // self._each]
+        with np.errstate(all="ignore"):
+            decided = self._function([*np.asarray(observations).T.astype(np.float64, order="C"), *self._own])
+        return self._first.as_actions(decided, len(observations))
+
+
+def _shared(same: Sequence[Sequence[tuple[str, Node]]], values: list[tuple[float, ...]]) -> Iterator[tuple[str, Node]]:
+    """Yield each name with one expression for all policies; numbers that differ are added to `values`."""
+    for named in zip(*same, strict=True):
+        yield named[0][0], _shared_node([_with_sums(node) for _, node in named], values)
+
+
+def _with_sums(node: Node) -> Node:
+    """Rewrite `a - 2*b` as `a + -2*b`, because a tuned constant may change its sign; the value is the same."""
+    if not isinstance(node, Call):
+        return node
+    arguments = tuple(map(_with_sums, node.arguments))
+    if node.function == "-" and (flipped := negated(arguments[1])) is not None:
+        return Call("+", (arguments[0], flipped))
+    return Call(node.function, arguments)
+
+
+def _shared_node(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
+    """Return one expression for all nodes, with a name `#i` for numbers that differ; add these to `values`."""
+    first = nodes[0]
+    if all(node == first for node in nodes):
+        return first
+    if all(isinstance(node, Number) for node in nodes):
+        values.append(tuple(node.value for node in nodes if isinstance(node, Number)))
+        return Name(f"#{len(values) - 1}")
+    calls = [node for node in nodes if isinstance(node, Call)]
+    if len(calls) < len(nodes) or len({(call.function, len(call.arguments)) for call in calls}) > 1:
+        raise DifferentStructure
+    arguments = zip(*(call.arguments for call in calls), strict=True)
+    return Call(calls[0].function, tuple(_shared_node(argument, values) for argument in arguments))

@@ -2,7 +2,7 @@
 
 Reading tolerates text around a policy (prose, code fences, headings) and markup of its lines. Within the block of the
 policy every line is a statement, the continuation of one, or a problem. `parts` combines the statements and checks
-their names.
+their names. `STATEMENTS` has the lines that extensions add to the language, beside tables and equations.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from policygen.errors import ExpressionError
 from policygen.policies.cells import is_separator_line, split_comment, with_comment
-from policygen.policies.statements import Line, has_word
+from policygen.quantities.tree import Node
+from policygen.registry import Registry
 from policygen.tasks.task import Task, output_names
 
 MAX_CHARACTERS = 400_000
@@ -48,6 +50,51 @@ class Problems(list[Problem]):
         self.add(line, found, expected or "correct the expression")
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a policy text."""
+
+    line: int  # its number in the text, counted from 1
+    comment: str  # the comment at its end
+    # Its kind: `let`, `bins`; `|` for a row of a table or its header; a word of a statement; `=` for another
+    # `NAME = EXPRESSION`; `long` for a line that is too long to read; `?` for a line of the policy's block that is no
+    # statement, `cut` for the end of a block that is not closed; empty for a line that is blank or only a comment.
+    word: str = ""
+    name: str = ""  # the left-hand side
+    text: str = ""  # the right-hand side; the whole line of a row and a `long` line
+    cells: tuple[str, ...] = ()  # the cells of a row, or the edges of `bins`
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Lines that belong together: they change the equations of a policy, or make a note of the attempt, or both.
+
+    Attributes:
+        words: the words that begin lines `WORD NAME = EXPRESSION`.
+        declares: the words that begin lines `WORD NAME`.
+        names: the left-hand sides of lines `NAME = EXPRESSION`, where neither the task nor the text has that name.
+        rewrite: returns the equation of output NAME, given the equation and the expression of a line `WORD NAME =
+            EXPRESSION`. The expression reads what equations may read. The policy holds the result, not the line. An
+            ExpressionError `FOUND; EXPECTED` refuses the line.
+        read: returns the note, given the `Parts` of the text and the lines by (WORD, NAME), or (NAME, "") of `names`.
+            It adds problems to the parts, and returns None if there are any.
+        private: returns further names that a `let` may read, given the task and the lines. Such a feature is for these
+            lines only and stands in `Parts.private`.
+        reads: what those further names stand for, for messages.
+    """
+
+    words: tuple[str, ...] = ()
+    declares: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    rewrite: Callable[[Node, Node], Node] | None = None
+    read: Callable[[Any, dict[tuple[str, str], Line]], Any] | None = None
+    private: Callable[[Task, Sequence[Line]], Sequence[str]] | None = None
+    reads: str = ""
+
+
+STATEMENTS: Registry[Statement] = Registry("statement")
+"""The statements by the name of their note."""
+
 # The reply of a model that cannot improve the policy: nothing else in the last block, or in a reply without blocks.
 _RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
@@ -59,7 +106,6 @@ _ASSIGN = re.compile(rf"{_LEFT}\s*(?::?=(?![=>])|<-(?!-)|←|≔)\s*(.+)")
 # Other signs between an output and its equation; the colon is understood, and the others are problems.
 _OTHER_ASSIGN = re.compile(rf"[\"'`(]*{_LEFT}[\"'`)]*\s*(:|==?>?|-+>|→|⇒|≡|≈|~)\s*(.+)")
 _WORDED = re.compile(r"([a-z]\w*)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*(?::?=(?!=)\s*(.*))?")
-PARAM = re.compile(r"params?\s*\[\s*(\d{1,9})\s*\]\s*[:=]\s*([-+−–]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
@@ -93,7 +139,7 @@ def statements(text: str, task: Task, *, alone: bool = False) -> tuple[list[Line
 
 def _is_policy(line: str, outputs: frozenset[str]) -> bool:
     line = line[:MAX_LINE]
-    return "|" in line or "=" in line or bool(PARAM.search(line)) or _statement(0, line, outputs) not in (None, _BLANK)
+    return "|" in line or "=" in line or _statement(0, line, outputs) not in (None, _BLANK)
 
 
 def resigns(text: str) -> bool:
@@ -111,7 +157,7 @@ def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
     """Return the statement on a line; None for prose. `outputs` are the task's, in lower case."""
     if len(raw) > MAX_LINE:
         start = raw[:MAX_LINE]
-        reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0]) or PARAM.search(start)
+        reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0])
         return Line(number, "", "long", text=raw) if reads_as_one else None
     line, comment = _cleaned(raw)
     if not line:
@@ -121,10 +167,10 @@ def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
         name, expression = [*re.split(r"\s*(?::?=|<-|←)\s*", match[1], maxsplit=1), ""][:2]
         return Line(number, comment, "let", name.strip(), expression.strip())
     worded = _WORDED.fullmatch(line)
-    if worded and has_word(worded[1], alone=not worded[3]):
-        return Line(number, comment, worded[1], worded[2], worded[3] or "")
-    if not line.startswith("|") and PARAM.search(line):
-        return Line(number, comment, "params", text=line)
+    if worded:
+        for one in STATEMENTS.values():
+            if worded[1] in one.declares or (worded[3] and worded[1] in one.words):
+                return Line(number, comment, worded[1], worded[2], worded[3] or "")
     if match := _BINS.match(line):
         edges = (edge.strip() for edge in match[2].strip("[] ").split(","))
         return Line(number, comment, "bins", match[1], cells=tuple(edge for edge in edges if edge))
@@ -221,7 +267,7 @@ def _continues(before: Sequence[str], raw: str) -> bool:
 
 def _begins_statement(line: str) -> bool:
     cleaned = _cleaned(line)[0]
-    if cleaned.startswith("|") or _LET.match(cleaned) or _BINS.match(cleaned) or PARAM.match(cleaned):
+    if cleaned.startswith("|") or _LET.match(cleaned) or _BINS.match(cleaned):
         return True
     return bool(_ASSIGN.match(cleaned) or re.match(rf"{_LEFT}\s*(?::?=(?!=)|:|<-|←)", cleaned))
 

@@ -7,23 +7,33 @@ with its line, what was found and what was expected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from policygen.errors import PolicyError, UsageError
-from policygen.policies.comments import Comments, comments_of
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, Problem, resigns
+from policygen.errors import ExpressionError, PolicyError, UsageError
+from policygen.policies.cells import (
+    action_text,
+    bins_text,
+    comments_of,
+    looks_like_bins,
+    read_action,
+    read_bins,
+    row_line,
+    with_comment,
+)
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Problem, resigns
 from policygen.policies.parts import Parts
 from policygen.policies.policy import Policy
-from policygen.policies.read_equations import read_equations
-from policygen.policies.read_table import read_table
-from policygen.policies.statements import STATEMENTS
-from policygen.tasks.task import Task
+from policygen.policies.table import Rule, TablePolicy, dense_table, uncovered, visible
+from policygen.quantities.grid import Grid
+from policygen.quantities.text import unknown_name
+from policygen.quantities.tree import needed_by, read_by
+from policygen.tasks.task import Task, output_names
 
 MOST_PROBLEMS = 20  # listed; the others are counted
-# For each kind of policy the function that makes it from the parts of a text.
-READERS: dict[str, Callable[[Parts], Policy | None]] = {"table": read_table, "linear": read_equations}
+NOTHING_FOUND = "no policy was found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,7 @@ def parse(
 
     Args:
         text, task: the text, and the task whose names and grid it uses.
-        kind: "table" or "linear"; None: "table" if the text has the rows of a table, or `params` for a task with a
-            grid, else "linear".
+        kind: "table" or "linear"; None: "table" if the text has the rows of a table, else "linear".
         incumbent: the policy that the text may revise; parts that the text leaves out are kept.
         free_grid: whether `bins` lines may replace the grid.
         learner: whether tuning uses a learner, which sees single steps.
@@ -71,8 +80,7 @@ def parse(
         return ParseResult(None, (), resigned=True)
     parts = Parts(text, task, incumbent, free_grid=free_grid, learner=learner, alone=alone)
     if kind is None:
-        in_cells = parts.rows or parts.header or (parts.params and not parts.equations and task.grid)
-        kind = "table" if in_cells else "linear"
+        kind = "table" if parts.rows or parts.header else "linear"
     if kind not in READERS:
         raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
     noted = ((key, one.read) for key, one in STATEMENTS.items() if key in parts.stated)
@@ -82,7 +90,10 @@ def parse(
         if incumbent is None or incumbent.kind != kind or not parts.states_no_policy:
             policy = READERS[kind](parts)
             if policy is not None:
-                policy = replace(policy, comments=_comments(parts))
+                # Lines of the incumbent that the text leaves out keep their comments.
+                kept = dict(incumbent.comments) if incumbent is not None else {}
+                comments = kept | dict(comments_of(parts.form.values(), task.actuators))
+                policy = replace(policy, comments={key: some for key, some in comments.items() if any(some)})
     except PolicyError as error:
         problems.add(None, str(error), "define what the policy uses")
     if policy is not None and not problems:
@@ -103,8 +114,207 @@ def parse(
     return ParseResult(policy, (), notes={key: note for key, note in notes.items() if note is not None})
 
 
-def _comments(parts: Parts) -> Comments:
-    """Return the comments of a text, and of the lines of the incumbent that the text leaves out."""
-    found = comments_of(parts.form.values(), parts.task.actuators)
-    found = {**(parts.incumbent.comments if parts.incumbent is not None else {}), **found}
-    return {key: comment for key, comment in found.items() if any(comment)}
+# --- equations --------------------------------------------------------------------------------------------------------
+
+
+def read_equations(parts: Parts) -> LinearPolicy | None:
+    """Make a linear policy from the equations of a text, or add their problems.
+
+    An output without an equation keeps the incumbent's.
+    """
+    task, problems = parts.task, parts.problems
+    old = dict(parts.incumbent.equations) if isinstance(parts.incumbent, LinearPolicy) else {}
+    outputs = output_names(task)
+    written = parts.equations
+    used = read_by([*written.values(), *parts.lets.values()])
+    changes = parts.rewrites()
+    revises = bool(not written and (changes or _depends_on_new(parts, read_by(old.values()))))
+    for name, line in parts.bare.items():
+        if name not in used and not (revises and name in parts.inherited):
+            problems.refuse(line, unknown_name(name, outputs, what="output"))
+    if parts.rows and parts.in_block:
+        problems.add(parts.rows[0].line, "a table's row stands beside equations", "leave the rows out of the block")
+    if not written and not revises and not problems:
+        numbers = task.quantity_names
+        example = f"2*{numbers[0]} + 0.5" if numbers else f'contains({task.text_names[0]}, "word")'
+        expected = f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {example}`"
+        problems.add(None, NOTHING_FOUND, expected)
+    missing = [name for name in outputs if name not in written and name not in old]
+    if missing and not problems:
+        problems.add(None, f"there is no equation for {', '.join(missing)}", f"write `{missing[0]} = ...`")
+    if problems:
+        return None
+    equations = {name: written.get(name) or old[name] for name in outputs}
+    for line, name, rewrite, node in changes:
+        try:
+            equations[name] = rewrite(equations[name], node)
+        except ExpressionError as error:
+            problems.refuse(line, error)
+    lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
+    if problems:
+        return None
+    return LinearPolicy(task, lets, tuple(equations.items()))
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def read_table(parts: Parts) -> TablePolicy | None:
+    """Make a table policy from the parts of a text, or add their problems.
+
+    Cells that no row covers keep the incumbent's action.
+    """
+    task, problems = parts.task, parts.problems
+    old = parts.incumbent if isinstance(parts.incumbent, TablePolicy) else None
+    grid = old.grid if old is not None else task.grid
+    if not parts.free_grid and grid is not None:
+        changed = [line for line, dimension in parts.bins.values() if dimension not in grid.dimensions]
+        if changed:
+            problems.add(changed[0], "the grid of this run is fixed", "leave out the `bins` lines")
+    elif parts.bins:
+        grid = _new_grid(parts, grid, old)
+    for name, rewritten in parts.rewritten.items():
+        problems.add(rewritten.line, f"`{name}` changes the equation of an output", "a table has none: leave it out")
+    if parts.equations and parts.in_block:
+        line = min(parts.equation_lines.values())
+        problems.add(line, "an equation stands beside a table", "leave the equations out of the block")
+    if grid is None:
+        if not problems:
+            problems.add(None, f"task {task.name} has no grid", "give one with lines like `bins NAME: 0, 0.5`")
+        return None
+    rules = _rules(parts, grid)
+    if problems:
+        return None
+    if not rules and old is not None and _keeps_rows(parts, grid, old):
+        rules = list(old.rules)
+    elif not rules:
+        problems.add(None, NOTHING_FOUND, f"write table rows such as `{_example_row(parts, grid)}`")
+        return None
+    _, covered = dense_table(rules, grid.shape, len(task.actuators))
+    kept = old is not None and old.grid == grid and all(parts.lets.get(n, node) == node for n, node in old.lets)
+    found = uncovered(grid, covered)
+    if found and kept and old is not None:
+        rules = [*rules, *old.rules]
+    elif found:
+        problems.add(None, found, f"add rows, or end with a row for all others: `{_example_row(parts, grid)}`")
+        return None
+    lets = parts.in_order_of_need(parts.features, grid.names)
+    return TablePolicy(task, lets, grid, visible(rules, grid.shape)) if not problems else None
+
+
+def _keeps_rows(parts: Parts, grid: Grid, old: TablePolicy) -> bool:
+    """Whether a text without rows revises the old table: it redefines a binned feature or moves the edges of bins."""
+    if parts.header is not None or (grid.names, grid.shape) != (old.grid.names, old.grid.shape):
+        return False
+    return grid != old.grid or _depends_on_new(parts, grid.names)
+
+
+def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None) -> Grid | None:
+    """Return the grid with the dimensions of the `bins` lines.
+
+    If the table has a header, a dimension stays only if the header names it or a `bins` line states it.
+    """
+    dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
+    dimensions.update({name: dimension for name, (_, dimension) in parts.bins.items()})
+    if parts.header is not None:
+        named = [cell.lower() for cell in parts.header.cells]
+        place = {name: named.index(name.lower()) for name in dimensions if name.lower() in named}
+        kept = [name for name in dimensions if name in place or name in parts.bins]
+        dimensions = {name: dimensions[name] for name in sorted(kept, key=lambda name: place.get(name, len(named)))}
+    if old is not None and set(dimensions.values()) == set(old.grid.dimensions):
+        return old.grid
+    try:
+        return Grid(tuple(dimensions.values()))
+    except UsageError as error:
+        parts.problems.add(None, str(error), "use fewer bins")
+        return None
+
+
+def _rules(parts: Parts, grid: Grid) -> list[Rule]:
+    """Return the rules of the rows; put each row as a policy writes it, with its comment, into the `form`."""
+    actuators, problems = parts.task.actuators, parts.problems
+    columns = _columns(parts, grid)
+    if columns is None:
+        return []
+    width = len(columns)
+    rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
+    for row in parts.rows:
+        # With a header, extra cells at the end of a row are comments, but for bins: a second row on the line. Without
+        # one, they are an error.
+        beyond = row.cells[len(parts.header.cells) if parts.header is not None else width :]
+        if len(row.cells) < width or any(parts.header is None or looks_like_bins(cell) for cell in beyond):
+            problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
+            continue
+        bins: list[tuple[int, ...]] = [tuple(range(size)) for size in grid.shape]
+        action: list[float | None] = [None] * len(actuators)
+        for (kind, index), cell in zip(columns, row.cells, strict=False):
+            if kind == "bins":
+                read = read_bins(cell, grid.shape[index])
+                if isinstance(read, str):
+                    name, last = grid.names[index], grid.shape[index] - 1
+                    form = f"write a bin, a range `0-{last}`, a set `0,{last}` or `*`"
+                    found = f"`{cell[:40]}` in column {name} {read}"
+                    problems.add(row.line, found, f"bins of {name} are 0 to {last}: {form}")
+                else:
+                    bins[index] = read
+            elif kind == "action":
+                value = read_action(cell, actuators[index])
+                if isinstance(value, str):
+                    problems.add(row.line, f"`{cell[:40]}` is not an action", value)
+                else:
+                    action[index] = value
+        # The module `comments` finds a row's comment again by the bins, so they are written as in a policy's text.
+        shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
+        shown += [action_text(a, v) for a, v in zip(actuators, action, strict=True) if v is not None]
+        parts.form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
+        if None not in action:
+            # Of rows with the same bins the first one counts; the others would only cost time and memory.
+            rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(value for value in action if value is not None)))
+    return list(rules.values())
+
+
+def _columns(parts: Parts, grid: Grid) -> list[tuple[str, int]] | None:
+    """Return what each column holds: ("bins", dimension), ("action", actuator) or ("comment", _); None if unusable."""
+    actuators, header, problems = parts.task.actuators, parts.header, parts.problems
+    if header is None:
+        return [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(actuators))]
+    known = {name.lower(): ("bins", i) for i, name in enumerate(grid.names)}
+    for i, actuator in enumerate(actuators):
+        known.setdefault(actuator.name.lower(), ("action", i))
+    if len(actuators) == 1:
+        known.setdefault("action", ("action", 0))
+    columns: list[tuple[str, int]] = []
+    for cell in header.cells:
+        column = known.get(cell.lower(), ("comment", len(columns)))
+        columns.append(column)
+        # A column with any other name holds comments, and must come after all actions. No return: problems of rows are
+        # reported, too.
+        if column[0] == "comment" and sum(kind == "action" for kind, _ in columns) < len(actuators):
+            expected = f"columns may be {', '.join([*grid.names, *(a.name for a in actuators)])}"
+            problems.add(header.line, f"the table has a column `{cell[:40]}`", expected)
+    missing = [actuator.name for i, actuator in enumerate(actuators) if ("action", i) not in columns]
+    if missing or len(set(columns)) != len(columns):
+        found = f"the table has no column `{missing[0]}`" if missing else "the header names a column twice"
+        problems.add(header.line, found, f"write the header {_header_text(parts, grid)}")
+        return None
+    while columns[-1][0] == "comment":
+        columns.pop()
+    return columns
+
+
+def _header_text(parts: Parts, grid: Grid) -> str:
+    return f"`{row_line([*grid.names, *(actuator.name for actuator in parts.task.actuators)])}`"
+
+
+def _example_row(parts: Parts, grid: Grid) -> str:
+    first = (a.labels[0] if a.is_choice else a.levels[0][0] if a.levels else f"{a.low:g}" for a in parts.task.actuators)
+    return row_line([*["*"] * len(grid.names), *first])
+
+
+def _depends_on_new(parts: Parts, wanted: Iterable[str]) -> bool:
+    """Whether one of the wanted quantities is, or depends on, a feature that the text defines."""
+    return not needed_by(wanted, parts.features).isdisjoint(parts.lets)
+
+
+# For each kind of policy the function that makes it from the parts of a text.
+READERS: dict[str, Callable[[Parts], Policy | None]] = {"table": read_table, "linear": read_equations}

@@ -1,21 +1,15 @@
-"""Combine statements into the named parts of a policy text, and note the line of each.
-
-`read_table` and `read_equations` then make a policy from the parts.
-"""
+"""Combine statements into the named parts of a policy text, and note the line of each; `parse` makes the policy."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, row_line, with_comment
 from policygen.policies.features import Lets
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, PARAM, Problems, statements
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Line, Problems, statements
 from policygen.policies.policy import Policy
-from policygen.policies.statements import STATEMENTS, Line
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
@@ -23,21 +17,6 @@ from policygen.tasks.task import Task, decision_names, output_names
 
 MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits
 MOST_FEATURES = 100  # or two per observation if that is more: a policy can then standardise and sum them all
-NOTHING_FOUND = "no policy was found"
-T = TypeVar("T")
-
-
-class Stated(NamedTuple, Generic[T]):
-    """A value, and the number of the line that states it."""
-
-    line: int
-    value: T
-
-
-def _beside_params(text: str) -> str:
-    """Return what a line has beside `params`, but for words in brackets and signs between params; empty without."""
-    rest = re.sub(r"\([^()\d]*\)", " ", PARAM.sub(" , ", text))
-    return " ".join(rest.split()) if re.search(r"\w|[%/*^]", rest) or re.search(r",[^\s,]", rest) else ""
 
 
 def most_features(task: Task) -> int:
@@ -68,11 +47,10 @@ class Parts:
         self.lets: dict[str, Node] = {}  # features that the text defines; one that cannot be read is `NOTHING`
         # Line numbers of `NAME = EXPRESSION`, by name: features without `let`, and lines that cannot be read.
         self.bare: dict[str, int] = {}
-        self.bins: dict[str, Stated[Dimension]] = {}  # the new dimensions of the grid, by quantity
+        self.bins: dict[str, tuple[int, Dimension]] = {}  # by quantity the line, and the new dimension of the grid
         self.header: Line | None = None  # of the last table
         self.rows: list[Line] = []  # of the last table
         self.equations: dict[str, Node] = {}  # by output; the first one counts
-        self.params: dict[int, Stated[float]] = {}  # by index
         # The lines of each entry of `STATEMENTS` that the text has, by word and name.
         self.stated: dict[str, dict[tuple[str, str], Line]] = {}
         self.private: dict[str, dict[str, Node]] = {}  # for each of these the features that it alone may read
@@ -80,10 +58,9 @@ class Parts:
 
         self._outputs, self._action_parts = output_names(task), decision_names(task)
         self._action_columns = {"action", *(a.name.lower() for a in task.actuators)}
-        self._feature_names = dict.fromkeys(self.features)  # so far, in order
         # Names that expressions may read, also of features that a later line defines; `in_order_of_need` sorts them.
         # Parts of the action may be used in `prev(NAME)` only.
-        self._known = list(dict.fromkeys((*task.quantity_names, *self._feature_names)))
+        self._known = list(dict.fromkeys((*task.quantity_names, *self.inherited)))
         self._unread: dict[str, int] = {}  # expressions that cannot be read, and how many names were known then
         self.equation_lines: dict[str, int] = {}  # by output
         if len(text) > MAX_CHARACTERS:
@@ -107,8 +84,8 @@ class Parts:
             if STATEMENTS[key].rewrite is not None
         }
 
-    def rewrites(self) -> list[tuple[str, Callable[[Node, Node], Node], Stated[Node]]]:
-        """Return for each of `rewritten` the output, the function that changes its equation, and the expression.
+    def rewrites(self) -> list[tuple[int, str, Callable[[Node, Node], Node], Node]]:
+        """Return for each of `rewritten` its number, the output, the function that changes it, and the expression.
 
         Problems are added for lines that cannot be read.
         """
@@ -118,7 +95,7 @@ class Parts:
             if (output := self._output(line.name)) is None:
                 self.problems.refuse(line.line, unknown_name(line.name, self._outputs, what="output"))
             elif rewrite is not None and (node := self._expression(line)) is not None:
-                found.append((output, rewrite, Stated(line.line, node)))
+                found.append((line.line, output, rewrite, node))
         return found
 
     @property
@@ -126,25 +103,12 @@ class Parts:
         """Whether the text has statements but no line of a policy, so that the incumbent stays."""
         if self.incumbent is None or not self.stated or self.rewritten:
             return False
-        if self.equations or self.rows or self.header or self.params or self.bins:
+        if self.equations or self.rows or self.header or self.bins:
             return False
         if self.bare.keys() - read_by(self.lets.values()):  # a misspelt output
             return False
         needed = dict(self.incumbent.reader.needed)
         return all(needed.get(name, node) == node for name, node in self.lets.items())
-
-    def all_params(self, count: int, what: str) -> list[Stated[float]] | None:
-        """Return params 0 to `count` - 1, each for one `what`; None, and add problems, if there are fewer or more."""
-        beyond = [index for index in self.params if index >= count]
-        missing = [index for index in range(count) if index not in self.params]
-        if beyond:
-            found, expected = f"found params[{beyond[0]}]", f"indices are 0 to {count - 1}"
-            self.problems.add(self.params[beyond[0]].line, found, expected)
-        if missing:
-            some = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-            found, expected = f"{len(missing)} params are missing ({some})", f"give one for each {what}, {count} in all"
-            self.problems.add(None, found, expected)
-        return None if beyond or missing else [self.params[index] for index in range(count)]
 
     def in_order_of_need(self, lets: Mapping[str, Node], wanted: Iterable[str]) -> Lets:
         """Return the features that the quantities `wanted` need, each after those whose current values it reads.
@@ -212,15 +176,6 @@ class Parts:
         match line.word:
             case "let":
                 return self._let(line)
-            case "params":
-                if rest := _beside_params(line.text):
-                    found = f"`{rest}` stands beside params"
-                    self.problems.add(line.line, found, "write each as `params[0]: 0.5`, a decimal number, and no more")
-                for digits, number in PARAM.findall(line.text):
-                    index, value = int(digits), float(ascii_signs(number))
-                    self.params[index] = Stated(line.line, value)
-                    if math.isinf(value):
-                        self.problems.add(line.line, f"params[{index}] is too large", "write a smaller number")
             case "bins":
                 return self._bins(line)
             case "|":
@@ -233,7 +188,7 @@ class Parts:
             case "":
                 return ""
             case "?":
-                self._unread_line(line)
+                self._refuse_prose(line)
             case "cut":
                 found = "the block of the policy is not closed, so its end may be missing"
                 self.problems.add(line.line, found, "write the whole policy, and ``` after its last line")
@@ -243,12 +198,10 @@ class Parts:
                 self.problems.add(line.line, found, f"known are {words}; another one needs its extension")
         return None
 
-    def _unread_line(self, line: Line) -> None:
-        """Add the problem of a line in the policy's block that is none of its lines."""
+    def _refuse_prose(self, line: Line) -> None:
         found = f"`{' '.join(line.text.split())[:60]}` is not a line of a policy"
-        self.problems.add(
-            line.line, found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`"
-        )
+        expected = "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`"
+        self.problems.add(line.line, found, expected)
 
     def _owner(self, line: Line) -> str | None:
         """Return the key of the entry of `STATEMENTS` that a line belongs to; None for a line of the policy itself."""
@@ -275,7 +228,6 @@ class Parts:
                     return None
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
             self.lets[name] = self._expression(line) or NOTHING
-            self._feature_names[name] = None
         return f"let {name} = {line.text}"
 
     def _private_feature(self, key: str, text: str) -> Node | None:
@@ -297,7 +249,7 @@ class Parts:
             self.lets = {name: node for name, node in self.lets.items() if name not in moved}
             moved = {name: node for name, node in self.lets.items() if read_by([node]) & moved.keys()}
         read = [(self.equation_lines[name], read_by([node])) for name, node in self.equations.items()]
-        read += [(one.line, frozenset([name])) for name, one in self.bins.items()]
+        read += [(line, frozenset([name])) for name, (line, _) in self.bins.items()]
         if self.header is not None:
             read.append((self.header.line, frozenset(self.header.cells)))
         for line, names in read:
@@ -323,7 +275,7 @@ class Parts:
                 dimension = Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
             except UsageError as error:
                 self.problems.add(line.line, str(error), "write the inner edges in increasing order")
-        self.bins[name] = Stated(line.line, dimension)
+        self.bins[name] = line.line, dimension
         return f"bins {name}:"
 
     def _row(self, line: Line) -> str | None:
@@ -331,7 +283,7 @@ class Parts:
         names = {name.lower() for name in self._known} | self._action_columns
         if not line.text.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
             if self.in_block:
-                self._unread_line(line)
+                self._refuse_prose(line)
             return None  # prose with a pipe in it, such as |angle|
         if not names.isdisjoint(lowered) and not any(map(looks_like_bins, lowered[:-1])):
             self.header = line
@@ -355,7 +307,7 @@ class Parts:
                 self._unread[text] = len(self._known)
                 self.bare.setdefault(name, line.line)
                 return None
-            self.bare[name], self.lets[name], self._feature_names[name] = line.line, node, None
+            self.bare[name], self.lets[name] = line.line, node
             if name not in self._known:
                 self._known.append(name)
             return f"let {name} = {text}"
@@ -401,7 +353,7 @@ class Parts:
         for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
             if name.lower() in map(str.lower, names):
                 return kind
-        same = (other for other in self._feature_names if other != name and other.lower() == name.lower())
+        same = (other for other in self.features if other != name and other.lower() == name.lower())
         return next((f"a feature, `{other}`" for other in same), "")
 
     def _output(self, left: str) -> str | None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.outgoing import as_html
-from policygen.policies.comments import Comments, commented, comments_of
+from policygen.policies.cells import Comments, commented, comments_of
 from policygen.policies.features import Columns, Lets, Reader, floats, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.program import Lowering, Program

@@ -7,8 +7,8 @@ from typing import Any
 
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import Episode, loss
+from policygen.policies.features import is_definition
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.normalise import is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.traces import episode_view, reader_for

@@ -20,8 +20,7 @@ from policygen.episodes.evidence import (
 from policygen.episodes.signals import Anomaly, Column, Signal, first_anomaly, ranges, rhythms
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.cells import action_words
-from policygen.policies.features import CellReader, Reader, cell_reader
-from policygen.policies.normalise import is_definition
+from policygen.policies.features import CellReader, Reader, cell_reader, is_definition
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.columns import ranked

@@ -1,34 +1,49 @@
-"""Equations proposed by `builtin`, a search without a language model: weights of quantities.
+"""Equations proposed by `builtin`, a search without a language model: weights of standardised quantities.
 
 An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) searches the
-weights of standardised observations; after a failed step it tries the mirror image. Weights and biases of a number are
-relative to its range, so that units do not matter. The first proposal has all weights 0: of a handful of constant
-actions, the search then takes the best.
+weights; after a failed step it tries the mirror image. Weights and biases of a number are relative to its range, so
+that units do not matter. The first proposal has all weights 0: of a handful of constant actions, the search then takes
+the best. With `--memory`, further terms are sine and cosine of a clock's phase and of twice the phase, which give every
+output a rhythm with its own amplitude and shift, and an integral of each input.
 
-With tuning (`--refine`), the first proposal has all weights 0, and later ones are tuned policies for further tuning. A
-stalled search is restarted from the best policy with two labels exchanged, or from weights 0 (see `starts`).
+With tuning (`--refine`), a proposal has all weights 0, or it is a tuned policy for further tuning. A numerical search
+finds only the nearest local optimum. So `builtin` starts two searches from weights 0 and continues the better one. When
+that one stalls, it starts another. The run keeps the best policy of all searches. (Restarts as in Auger and Hansen
+2005, "A restart CMA evolution strategy with increasing population size", doi:10.1109/CEC.2005.1554902, but with the
+same population.)
 
-With `--memory`, further terms are sine and cosine of a clock's phase and of twice the phase, which give every output a
-rhythm with its own amplitude and shift, and an integral of each input.
+A search settles early which label (discrete action) wins for extreme observations, and no small step exchanges two
+labels. So before a new search starts from weights 0, the best policy is tried with two labels exchanged. If that is a
+new best policy, the search continues from it.
+
+`n_NAME` is NAME minus its mean, divided by its standard deviation: the observation normalisation of augmented random
+search (V2 in Mania, Guy and Recht, arXiv 1803.07055). It is an ordinary feature in the policy's text, such as
+`let n_angle = (angle - 0.0123)/0.456`. So a policy needs nothing else to act, and a person can edit the numbers. Tuning
+leaves them as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.llm.messages import NO_MODEL
-from policygen.policies.linear import LinearPolicy, middle_and_half, relative_to_range
-from policygen.policies.normalise import PREFIX, definitions, is_definition
+from policygen.policies.features import PREFIX, Reader, is_definition
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
-from policygen.proposers.starts import has_zero_weights, policy_to_continue, with_labels_exchanged
+from policygen.policies.table import TablePolicy
+from policygen.quantities.spelling import finite
 from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_digits, to_text
-from policygen.quantities.tree import Node, constants, with_constants
-from policygen.runs.attempt import Attempt
+from policygen.quantities.tree import Name, Node, constants, linear_terms, with_constants
+from policygen.runs.attempt import Attempt, text_digest
 from policygen.runs.state import Context
-from policygen.tasks.task import Task, output_names, output_slices
+from policygen.tasks.spaces import Actuator
+from policygen.tasks.task import Task, output_names, output_slices, outputs_by_actuator
 
 OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model proposed
 _FIRST_STEP = 1.0  # standard deviation of the first change of each weight
@@ -38,8 +53,19 @@ _NODES_PER_TERM = 4  # of an equation's tree: a name, a weight, a product, a sum
 _LONGEST_WEIGHT = "-0.12345*"
 CLOCK, SUM = "clock", "sum_"
 RATE = 0.3  # first rate of the clock in radians per step: a period of 21 steps
-_WAVES = tuple((f"{CLOCK}_{wave}{n}", f"{wave}({n}*{CLOCK})") for n in (1, 2) for wave in ("sin", "cos"))
+_WAVES = {f"{CLOCK}_{wave}{n}": f"{wave}({n}*{CLOCK})" for n in (1, 2) for wave in ("sin", "cos")}
 _LOG_RATE_STEP = 0.5  # step of the logarithm of the clock's rate while the step of a weight is 1
+# A quantity with a smaller spread, as a share of its largest value, counts as constant: it is centred, but not scaled.
+LEAST_SPREAD = 1e-7  # the resolution of single precision
+MOST_LABELS = 12  # of a choice that a search may begin with
+FIRST_SEARCHES = 2  # started before the better one is continued
+# A search stalls if its last proposals gained at most this share of its gain over random actions.
+LEAST_GAIN = 0.03
+STALL_LENGTH = 3  # number of these proposals
+EXCHANGES = 3  # failed exchanges in a row before a new search starts from weights 0
+
+Matrix = npt.NDArray[np.float64]  # weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs)
+SearchAttempts = list[Attempt]
 
 
 def inputs_of(task: Task) -> Sequence[str]:
@@ -50,23 +76,8 @@ def inputs_of(task: Task) -> Sequence[str]:
 def terms_of(task: Task, memory: bool) -> list[str]:
     """Return the names of an equation's terms: standardised inputs and, with memory, a clock's waves and integrals."""
     inputs = inputs_of(task)
-    return [PREFIX + name for name in inputs] + list(_memory_terms(inputs) if memory else ())
-
-
-def _memory_terms(inputs: Sequence[str]) -> tuple[str, ...]:
-    return (*(name for name, _ in _WAVES), *(SUM + name for name in inputs))
-
-
-def memory_names(inputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of all features that `--memory` defines."""
-    return (CLOCK, *_memory_terms(inputs))
-
-
-def rate_of(policy: Policy | None) -> float:
-    """Return the rate of a policy's clock in radians per step; `RATE` if it has no clock."""
-    clock = dict(policy.lets).get(CLOCK) if policy is not None else None
-    found = constants(clock) if clock is not None else ()
-    return found[0] if len(found) == 1 else RATE
+    remembered = [*_WAVES, *(SUM + name for name in inputs)] if memory else []
+    return [PREFIX + name for name in inputs] + remembered
 
 
 def is_too_long(terms: Sequence[str]) -> bool:
@@ -75,39 +86,46 @@ def is_too_long(terms: Sequence[str]) -> bool:
     return characters > MAX_CHARACTERS or len(terms) * _NODES_PER_TERM > MAX_NODES
 
 
+def _rate_of(policy: Policy | None) -> float:
+    """Return the rate of a policy's clock in radians per step; `RATE` if it has no clock."""
+    clock = dict(policy.lets).get(CLOCK) if policy is not None else None
+    found = constants(clock) if clock is not None else ()
+    return found[0] if len(found) == 1 else RATE
+
+
 def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     """Return a sentence about the next equations, and the equations as text."""
     terms = terms_of(context.task, context.memory)
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
-    best = context.incumbent
+    best, own = context.incumbent, [one for one in context.attempts if one.requests.model in OWN]
     shape = (len(terms) + 1, len(output_names(context.task)))
-    rate, rate_step = rate_of(best), 0.0
+    rate, rate_step = _rate_of(best), 0.0
     tuned_before = context.best is not None and bool(context.best.tuned.refinement)  # its weights are no random ones
     if context.tuning is not None and context.tuning.episodes:
         # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
         of_a_model = context.best is not None and context.best.requests.model not in OWN
-        tuned = best if of_a_model and isinstance(best, LinearPolicy) else policy_to_continue(_own(context))
+        tuned = best if of_a_model and isinstance(best, LinearPolicy) else policy_to_continue(own)
         if tuned is not None:
             return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
-        if (exchanged := with_labels_exchanged(_own(context), best, rng)) is not None:
+        if (exchanged := with_labels_exchanged(own, best, rng)) is not None:
             return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
-        matrix, rate, number = np.zeros(shape), RATE, len(_with_zero_weights(context))
-        note = f"Weights of 0 over standardised quantities, for {'another' if number else 'a'} numerical search."
+        matrix, rate, another = np.zeros(shape), RATE, bool(_with_zero_weights(context.attempts))
+        note = f"Weights of 0 over standardised quantities, for {'another' if another else 'a'} numerical search."
     elif not scored:
         matrix, note = np.zeros(shape), "Weights of 0 over standardised quantities: a constant action."
-    elif isinstance(best, LinearPolicy) and not {to_text(term) for term in best.terms} <= {*terms}:
-        step = _FIRST_SHARE * _step_size(context)
+    elif isinstance(best, LinearPolicy) and not _terms_in(best) <= {*map(Name, terms)}:
+        step = _FIRST_SHARE * _step_size(context.attempts)
         return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
     elif (len(scored) < _RANDOM_STARTS and not tuned_before) or not isinstance(best, LinearPolicy):
         matrix, rate_step = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
     else:
         parent = _matrix_of(best, terms)
-        step = rate_step = _step_size(context) * (_FIRST_SHARE if tuned_before else 1.0)
+        step = rate_step = _step_size(context.attempts) * (_FIRST_SHARE if tuned_before else 1.0)
         last = scored[-1].policy
         if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
             matrix, rate_step = 2 * parent - _matrix_of(last, terms), 0.0
-            rate *= rate / rate_of(last)
+            rate *= rate / _rate_of(last)
             note = "The mirror image of the last step, which did not help."
         else:
             matrix = parent + step * rng.normal(size=shape)
@@ -122,80 +140,268 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 def random_linear(context: Context, rng: np.random.Generator) -> str:
     """Return equations with normal random weights over standardised quantities, as text."""
-    terms = terms_of(context.task, context.memory)
-    return _standardised_policy(context, rng.normal(size=(len(terms) + 1, len(output_names(context.task)))), RATE)
+    shape = (len(terms_of(context.task, context.memory)) + 1, len(output_names(context.task)))
+    return _standardised_policy(context, rng.normal(size=shape), RATE)
 
 
-def _matrix_of(policy: LinearPolicy, terms: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Return weights and biases as `_standardised_policy` takes them."""
-    return relative_to_range(policy.task, np.vstack([policy.plain_weights(terms), policy.bias]))
+def _terms_in(policy: LinearPolicy) -> set[Node]:
+    """Return the expressions that the outputs are linear in."""
+    return {term for _, node in policy.equations for term in linear_terms(node) if term is not None}
 
 
-def _with_zero_weights(context: Context) -> list[LinearPolicy]:
-    """Return the proposals with all weights 0, one for each search."""
-    proposed = (one.proposed or one.policy for one in _own(context) if one.number > 0)
-    return [one for one in proposed if isinstance(one, LinearPolicy) and has_zero_weights(one)]
+def _matrix_of(policy: LinearPolicy, terms: Sequence[str]) -> Matrix:
+    """Return the weights of these terms and the biases; those of a number are relative to its range."""
+    found = [linear_terms(node) for _, node in policy.equations]
+    matrix = np.array([[one.get(term, 0.0) for one in found] for term in (*map(Name, terms), None)])
+    for actuator, part in zip(policy.task.actuators, output_slices(policy.task), strict=True):
+        if not actuator.is_choice:
+            middle, half = _middle_and_half(actuator)
+            matrix[-1, part] -= middle
+            matrix[:, part] /= half
+    return matrix
 
 
-def _own(context: Context) -> list[Attempt]:
-    return [one for one in context.attempts if one.requests.model in OWN]
+def _middle_and_half(actuator: Actuator) -> tuple[float, float]:
+    """Return the middle of an actuator's range and half its length; 0 and 1 for a choice."""
+    if actuator.is_choice:
+        return 0.0, 1.0
+    half = (actuator.high - actuator.low) / 2
+    return (actuator.low + actuator.high) / 2, half if half > 0 else 1.0
 
 
 def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
     """Return the text of a policy with each constant changed at random by about the share `step` of its size."""
 
-    def changed(node: Node) -> str:
+    def changed(node: Node) -> Node:
         values = np.array(constants(node))
-        return to_text(with_constants(node, iter((values * (1 + step * rng.normal(size=len(values)))).tolist())))
+        return with_constants(node, iter((values * (1 + step * rng.normal(size=len(values)))).tolist()))
 
-    lets = [f"let {name} = {changed(node)}" for name, node in policy.lets]
-    return "\n".join([*lets, *(f"{name} = {changed(node)}" for name, node in policy.equations)])
+    lets, equations = (tuple((name, changed(node)) for name, node in some) for some in (policy.lets, policy.equations))
+    return replace(policy, lets=lets, equations=equations).to_text(plain=True)
 
 
-def _step_size(context: Context) -> float:
+def _step_size(attempts: Sequence[Attempt]) -> float:
     """Return the step size: larger after each new best policy, smaller after other attempts (1/5th success rule)."""
     step = _FIRST_STEP
-    for attempt in context.attempts[_RANDOM_STARTS + 1 :]:
+    for attempt in attempts[_RANDOM_STARTS + 1 :]:
         if attempt.score is not None:
             step *= 1.5 if attempt.accepted else 1.5**-0.25
     return float(np.clip(step, 0.02, 4.0))
 
 
-def _standardised_policy(context: Context, matrix: npt.NDArray[np.float64], rate: float) -> str:
-    """Return the text of equations over `n_NAME = (NAME - mean) / spread` (see `policies.normalise`).
+def _standardised_policy(context: Context, matrix: Matrix, rate: float) -> str:
+    """Return the text of equations over standardised quantities.
 
-    Mean and spread are those of NAME in the episodes of random actions, so that weights of different attempts are
-    comparable. Later searches take them from the first one, as the buffer may have evicted these episodes.
+    Mean and spread are those in the episodes of random actions, so that weights of different attempts are comparable.
+    Later searches take them from the first one, as the buffer may have evicted these episodes.
 
     Args:
-        matrix: the weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs). Those of a number are
-            relative to its range; the range stands in `fixed`, so that tuning changes the relative numbers only.
+        matrix: the weights. Those of a number are relative to its range; the range stands in `fixed`, so that tuning
+            changes the relative numbers only.
         rate: the clock's rate in radians per step, if the policy has memory.
     """
     task, inputs = context.task, inputs_of(context.task)
-    if earlier := _with_zero_weights(context):  # the buffer may have lost the episodes of random actions
+    if earlier := _with_zero_weights(context.attempts):
         lines = [f"let {name} = {to_text(node)}" for name, node in earlier[0].lets if is_definition(name, node)]
     else:
-        first = [e.trajectory.observations for e in context.buffer if e.attempt == 0]
-        first = first or [e.trajectory.observations for e in context.buffer]
-        lines = [f"let {name} = {to_text(node)}" for name, node in definitions(task, first, inputs).items()]
-    if context.memory:  # the lines that define `memory_names`; the rate is their only number to tune
+        episodes = [e for e in context.buffer if e.attempt == 0] or list(context.buffer)
+        lines = definitions(task, [e.trajectory.observations for e in episodes], inputs)
+    if context.memory:  # the rate is their only number to tune
         lines.append(f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))")
-        lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES]
+        lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES.items()]
         lines += [f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs]
-    terms = terms_of(task, context.memory)
-    ranges = (
-        middle_and_half(actuator) if not actuator.is_choice else (0.0, 1.0)
-        for actuator, part in zip(task.actuators, output_slices(task), strict=True)
-        for _ in range(part.start, part.stop)
-    )
-    for output, column, (middle, half) in zip(output_names(task), matrix.T.tolist(), ranges, strict=True):
-        *weights, bias = (format_number(to_digits(value, 4)) for value in column)
-        weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
-        equation = " + ".join([*weighed, bias]).replace("+ -", "- ")
-        if half != 1:
-            equation = f"fixed({format_number(half)})*({equation})"
-        if middle:
-            equation += f" + fixed({format_number(middle)})"
-        lines.append(f"{output} = {equation}")
+    terms, columns = terms_of(task, context.memory), iter(matrix.T.tolist())
+    for actuator, outputs in zip(task.actuators, outputs_by_actuator(task), strict=True):
+        middle, half = _middle_and_half(actuator)
+        for output in outputs:
+            *weights, bias = (format_number(to_digits(value, 4)) for value in next(columns))
+            weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
+            equation = " + ".join([*weighed, bias]).replace("+ -", "- ")
+            if half != 1:
+                equation = f"fixed({format_number(half)})*({equation})"
+            if middle:
+                equation += f" + fixed({format_number(middle)})"
+            lines.append(f"{output} = {equation}")
     return "\n".join(lines)
+
+
+def definitions(task: Task, observations: Sequence[npt.NDArray[np.generic]], quantities: Sequence[str]) -> list[str]:
+    """Return the lines that define `n_NAME` of each quantity; means and spreads have 4 significant digits.
+
+    Args:
+        observations: flattened observations, one array of shape (rows, d) per episode. Without any episode, a single
+            observation of zeros takes their place: spreads are 1, and plain observations stay unchanged.
+        quantities: observations and features of the task.
+    """
+    rows = np.concatenate(observations) if observations else np.zeros((1, task.width), np.float32)
+    reader = Reader(task)
+    columns = dict(zip(reader.names, reader.columns(rows.T), strict=True))
+    lines = []
+    for name in quantities:
+        with np.errstate(all="ignore"):
+            values = finite(np.asarray(columns[name], np.float64))
+            mean, spread = float(values.mean()), float(values.std())
+            least = LEAST_SPREAD * float(np.abs(values).max(initial=0.0))
+        mean = to_digits(mean, 4) if math.isfinite(mean) else 0.0
+        spread = to_digits(spread, 4) if least < spread < math.inf else 1.0
+        shift = f"{'+' if mean < 0 else '-'} {format_number(abs(mean))}"
+        lines.append(f"let {PREFIX}{name} = ({name} {shift})/{format_number(spread)}")
+    return lines
+
+
+# --- restarts of the numerical search --------------------------------------------------------------------------------
+
+
+def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
+    """Return the best policy of the search to continue; None if a new search should start.
+
+    Args:
+        attempts: the attempts of the run so far. Number 0 is random actions. A search starts with all weights 0, or
+            with two labels exchanged.
+    """
+    scored = _scored(attempts)
+    searches = _searches(scored)
+    if len(searches) < FIRST_SEARCHES:
+        return None
+    if len(searches) == len(scored):  # none has been continued yet
+        current = max(searches, key=_best_score)
+    else:
+        exchanges = _exchanges_of_bests(scored)
+        continuing = [search for search in searches if not _failed(search, exchanges)]
+        current = max(continuing, key=lambda search: search[-1].number)
+    random = attempts[0].score.mean if attempts[0].score is not None else 0.0
+    if len(current) > STALL_LENGTH:
+        gain = _best_score(current) - _best_score(current[:-STALL_LENGTH])
+        if gain <= LEAST_GAIN * abs(_best_score(current) - random):
+            return None
+    return max(current, key=_score).policy
+
+
+def with_labels_exchanged(attempts: Sequence[Attempt], best: Policy | None, rng: np.random.Generator) -> Policy | None:
+    """Return the best policy with two labels of a choice exchanged, to try before a new search starts from weights 0.
+
+    Returns:
+        None while fewer than `FIRST_SEARCHES` searches have started, after `EXCHANGES` failures in a row, and once all
+        exchanges have been tried.
+    """
+    scored = _scored(attempts)
+    searches = _searches(scored)
+    if len(searches) < FIRST_SEARCHES or not isinstance(best, LinearPolicy):
+        return None
+    exchanges = _exchanges_of_bests(scored)
+    if all(_failed(search, exchanges) for search in searches[-EXCHANGES:]):
+        return None
+    known = {digest for one in scored for digest in one.digests}
+    others = [one for one in _exchanges(best) if text_digest(one) not in known]
+    return others[rng.integers(len(others))] if others else None
+
+
+def _scored(attempts: Sequence[Attempt]) -> list[Attempt]:
+    return [one for one in attempts if one.number > 0 and one.score is not None]
+
+
+def _failed(search: SearchAttempts, exchanges: Set[bytes]) -> bool:
+    """Whether a search started from exchanged labels and found no new best policy."""
+    return search[0].digests[0] in exchanges and not any(attempt.accepted for attempt in search)
+
+
+def _exchanges_of_bests(attempts: Sequence[Attempt]) -> set[bytes]:
+    """Return the text digests of all best policies so far with two labels exchanged."""
+    bests = [one.policy for one in attempts if one.accepted and isinstance(one.policy, LinearPolicy)]
+    return {text_digest(exchanged) for best in bests for exchanged in _exchanges(best)}
+
+
+def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
+    """Yield the policy with the equations of two labels exchanged, for each pair of labels of a choice.
+
+    A choice between two labels is left out: an exchange would only reverse it.
+    """
+    nodes = dict(policy.equations)
+    for outputs in outputs_by_actuator(policy.task):
+        for one, other in combinations(outputs, 2) if len(outputs) > 2 else ():
+            if nodes[one] != nodes[other]:
+                exchanged = nodes | {one: nodes[other], other: nodes[one]}
+                yield replace(policy, equations=tuple(exchanged.items()))
+
+
+def constant_starts(policy: Policy) -> list[Policy]:
+    """Return a table or equations with weights of 0, and others like it with a constant action; others stay alone.
+
+    A number takes the middle, both ends and both quarters of its range, and 0. A choice takes labels at these places,
+    or, if there is no other actuator, each of the first `MOST_LABELS`.
+    """
+    actuators, slices = policy.task.actuators, output_slices(policy.task)
+    starts: list[Policy] = [policy]
+    if not (isinstance(policy, TablePolicy) or (isinstance(policy, LinearPolicy) and has_zero_weights(policy))):
+        return starts
+    single = len(actuators) == 1 and actuators[0].is_choice
+    places = range(min(len(actuators[0].labels), MOST_LABELS)) if single else (-1.0, 1.0, -0.5, 0.5, None)
+    for place in places:
+        biases, action = list[float](), list[float]()
+        for actuator, part in zip(actuators, slices, strict=True):
+            if actuator.is_choice:
+                count = part.stop - part.start
+                chosen = int(place or 0) if single else round(((place or 0.0) + 1) / 2 * (count - 1))
+                biases += [float(label == chosen) for label in range(count)]
+                action.append(float(chosen))
+            else:
+                middle, half = _middle_and_half(actuator)
+                biases.append(float(np.clip(-middle / half, -1, 1)) if place is None else place)
+                action.append(to_digits(middle + half * biases[-1], 4))
+        if isinstance(policy, TablePolicy):
+            actions = np.tile(action, (policy.grid.size, 1))
+            starts.append(TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets))
+            continue
+        equations = []
+        for (name, node), bias in zip(policy.equations, biases, strict=True):
+            values = [*constants(node)[:-1], to_digits(bias, 4)]  # the bias is the last constant
+            equations.append((name, with_constants(node, iter(values))))
+        starts.append(replace(policy, equations=tuple(equations)))
+    return list(dict.fromkeys(starts))
+
+
+def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
+    """Whether a proposal starts a search: its weights are 0, it exchanges labels, or it is its model's first one."""
+    own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
+    first = own[0] if own else attempt
+    return has_zero_weights(attempt.policy) or attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
+
+
+def has_zero_weights(policy: Policy | None) -> bool:
+    """Whether all weights of equations are 0, so that the action is constant."""
+    if not isinstance(policy, LinearPolicy):
+        return False
+    terms = (linear_terms(node) for _, node in policy.equations)
+    return not any(weight for one in terms for term, weight in one.items() if term is not None)
+
+
+def _with_zero_weights(attempts: Sequence[Attempt]) -> list[LinearPolicy]:
+    """Return the proposals of `builtin` with all weights 0, one for each search."""
+    proposed = (one.proposed or one.policy for one in attempts if one.number > 0 and one.requests.model in OWN)
+    return [one for one in proposed if isinstance(one, LinearPolicy) and has_zero_weights(one)]
+
+
+def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
+    """Return the attempts of each search, in order; an attempt belongs to the search whose policy it continued."""
+    searches: list[SearchAttempts] = []
+    by_policy: dict[bytes | None, SearchAttempts] = {}
+    start = None
+    for attempt in attempts:
+        proposed, tuned = attempt.digests
+        start = start or proposed
+        is_start = proposed == start or has_zero_weights(attempt.proposed or attempt.policy)
+        search = None if is_start else by_policy.get(proposed)
+        if search is None:
+            searches.append(search := [])
+        search.append(attempt)
+        by_policy[tuned] = search
+    return searches
+
+
+def _score(attempt: Attempt) -> float:
+    assert attempt.score is not None
+    return attempt.score.mean
+
+
+def _best_score(search: Sequence[Attempt]) -> float:
+    return max(map(_score, search))

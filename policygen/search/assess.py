@@ -15,8 +15,8 @@ from policygen.llm.messages import NO_MODEL
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
+from policygen.proposers.builtin_linear import constant_starts, starts_new_search
 from policygen.proposers.proposer import Proposal
-from policygen.proposers.starts import constant_starts, starts_new_search
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS

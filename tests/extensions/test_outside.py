@@ -10,7 +10,7 @@ import pytest
 from support import environment
 
 LIMIT = """
-from policygen.policies.statements import STATEMENTS, Statement
+from policygen.policies.lines import STATEMENTS, Statement
 from policygen.quantities.tree import Call
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from policygen.errors import ExpressionError
+from policygen.policies.lines import STATEMENTS, Statement
 from policygen.policies.parse import ParseResult, parse
-from policygen.policies.statements import STATEMENTS, Statement
 from policygen.quantities.tree import Call, Node
 from policygen.tasks.load import load_task
 

@@ -1,7 +1,8 @@
-"""The search `builtin` over equations: units of actions and observations, and the constant actions it begins with."""
+"""The search `builtin` over equations: units, constant actions, standardised quantities, restarts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +10,20 @@ import numpy as np
 import pytest
 
 import policygen
+from policygen.episodes.score import Score
+from policygen.policies.features import is_definition
+from policygen.policies.parse import parse
+from policygen.proposers.builtin_linear import (
+    EXCHANGES,
+    definitions,
+    policy_to_continue,
+    starts_new_search,
+    with_labels_exchanged,
+)
+from policygen.quantities.text import parse_expression
+from policygen.runs.attempt import Attempt, Tuned, saved
+from policygen.search.refine.tunable import Tunable
+from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
@@ -83,3 +98,191 @@ def test_a_share_of_episodes_that_cannot_tune_all_proposals_tunes_fewer() -> Non
     assert random is not None
     assert final is not None
     assert final.mean > random.mean
+
+
+# --- standardised quantities -----------------------------------------------------------------------------------------
+
+CARTPOLE = load_task("cartpole")
+
+
+def test_means_and_spreads_are_those_of_all_observations_and_features() -> None:
+    pendulum, rows = load_task("pendulum"), np.random.default_rng(0).normal(size=(50, 3))
+    cos, _, rate = rows.T
+    assert dict(pendulum.features)["energy"] == "0.5*rate^2 + 15*(cos - 1)", "the test computes it itself"
+    expected = []
+    for name, values in {"cos": cos, "energy": 0.5 * rate**2 + 15 * (cos - 1)}.items():
+        sign, mean = "+" if values.mean() < 0 else "-", abs(values.mean())
+        expected.append(f"let n_{name} = ({name} {sign} {mean:.4g})/{values.std():.4g}")
+    assert definitions(pendulum, [rows[:20], rows[20:]], ("cos", "energy")) == expected
+
+
+def test_a_definition_is_told_from_other_features() -> None:
+    texts = {"n_angle": ["(angle - 0.0123)/0.456", "(angle + 2)/0.456"], "n_spin": ["(angle - 1)/2"]}
+    texts |= {"lean": ["(angle - 1)/2"], "n_position": ["position/2"]}
+    found = {
+        name: [is_definition(name, parse_expression(text, CARTPOLE.observation_names)) for text in some]
+        for name, some in texts.items()
+    }
+    assert found == {"n_angle": [True, True], "n_spin": [False], "lean": [False], "n_position": [False]}
+
+
+def test_what_hardly_varies_is_only_centred_and_nothing_is_divided_by_what_is_not_a_number() -> None:
+    rows = np.full((5, 4), 2.5)
+    rows[:, 1] += 1e-9 * np.arange(5)
+    rows[2, 2], rows[3, 2] = np.nan, np.inf
+    rows[:, 3] = [1e300, -1e300, 1e300, 0, 0]
+    names = CARTPOLE.observation_names
+    found = definitions(CARTPOLE, [rows[:2], rows[2:]], names)
+    assert found[:2] == [f"let n_{name} = ({name} - 2.5)/1" for name in names[:2]]
+    assert not [text for text in found if "= nan" in text or "inf" in text or "nan)" in text]
+    assert definitions(CARTPOLE, [], names) == [f"let n_{name} = ({name} - 0)/1" for name in names]
+
+
+def test_refinement_leaves_definitions_alone_and_moves_everything_else() -> None:
+    lets = "let n_angle = (angle - 1)/2\nlet n_spin = (spin + 3)/4\n"
+    policy = parse(f"{lets}let lean = n_angle + 0.5*n_spin\nleft = 0\nright = 2*lean", CARTPOLE).policy
+    assert policy is not None
+    moved = Tunable(policy).at(np.array([1.0, 1.0])).to_text()
+    assert moved == f"{lets}let lean = n_angle + 1*n_spin\nleft = 0\nright = 4*lean"
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
+
+RANDOM = -10.0
+
+
+def attempted(task: str, random: float, *steps: tuple[str, str | None, float]) -> list[Attempt]:
+    """Return attempts after random actions; a step is a policy as proposed, as tuned (None: not tuned), and a score."""
+    attempts = [Attempt(0, None, Score(random, 0.0, (random, random), False, "copies"))]
+    for number, (before, after, mean) in enumerate(steps, start=1):
+        proposed = saved(policygen.parse(before, task))
+        policy = proposed if after is None else saved(policygen.parse(after, task))
+        best = mean > max((one.score.mean for one in attempts if one.score is not None), default=-np.inf)
+        score, changed = Score(mean, 0.0, (mean, mean), False, "copies"), Tuned(proposed=proposed if after else None)
+        attempts.append(Attempt(number, policy, score, tuned=changed, accepted=best))
+    return attempts
+
+
+def tuned(*steps: tuple[float, float | None, float]) -> list[Attempt]:
+    """Return attempts; a step is a weight as proposed (0 starts a search), as tuned, and a score."""
+    texts = (tuple(None if x is None else f"force = {x:g}*velocity" for x in step[:2]) for step in steps)
+    pairs = zip(texts, steps, strict=True)
+    return attempted("mountaincar-continuous", RANDOM, *((*some, step[2]) for some, step in pairs))  # type: ignore[misc]
+
+
+def push(attempts: Sequence[Attempt]) -> str | None:
+    """Return the policy to continue, as text."""
+    policy = policy_to_continue(attempts)
+    return None if policy is None else policy.to_text()
+
+
+def parsed(text: str) -> str:
+    return policygen.parse(text, "mountaincar").to_text()
+
+
+FIRST, SECOND = (0.0, 1.0, 5.0), (0.0, 2.0, 30.0)
+
+
+def test_two_searches_begin_and_the_better_one_goes_on() -> None:
+    assert push(tuned()) is None
+    assert push(tuned(FIRST)) is None
+    assert push(tuned(FIRST, SECOND)) == "force = 2*velocity"
+    assert push(tuned(SECOND, (0.0, 3.0, 5.0))) == "force = 2*velocity"
+
+
+def test_it_goes_on_with_what_tuning_made_of_it_while_it_climbs() -> None:
+    climbing = tuned(FIRST, SECOND, (2.0, 3.0, 40.0), (3.0, 4.0, 42.0), (4.0, 5.0, 44.0))
+    assert push(climbing) == "force = 5*velocity"
+    # A step that did not help changes nothing.
+    assert push(tuned(FIRST, SECOND, (2.0, 3.0, 40.0), (3.0, None, 40.0))) == "force = 3*velocity"
+
+
+def test_one_that_stalls_is_followed_by_another_which_goes_on_though_it_is_behind() -> None:
+    stalled = (FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
+    assert push(tuned(*stalled)) is None
+    anew = (*stalled, (0.0, 7.0, 12.0))
+    assert push(tuned(*anew)) == "force = 7*velocity"
+    assert push(tuned(*anew, (7.0, 8.0, 25.0))) == "force = 8*velocity"
+
+
+def test_where_tuning_moves_nothing_it_begins_again_and_again() -> None:
+    still = (0.0, None, RANDOM)
+    assert push(tuned(still)) is None
+    assert push(tuned(still, still, still, still)) == "force = 0*velocity"
+
+
+def test_what_a_search_begins_with_is_known_though_tuning_left_it_as_it_was() -> None:
+    _, first, again, tuned_on = tuned((0.0, None, RANDOM), (0.0, 1.0, 5.0), (1.0, 2.0, 6.0))
+    assert starts_new_search(first, ())
+    assert starts_new_search(again, (first,))
+    assert not starts_new_search(tuned_on, (first, again))
+
+
+STEEPEST = "left = {0}*velocity\nnone = 0\nright = {1}*velocity"
+
+
+def chosen(*steps: tuple[str, str, float]) -> list[Attempt]:
+    """Return attempts for a task with a choice among three labels."""
+    return attempted("mountaincar", -200.0, *steps)
+
+
+def of_right(rise: float) -> str:
+    return STEEPEST.format(-rise, rise)
+
+
+NOTHING = "left = 0\nnone = 0\nright = 0"
+STALLED = (
+    (NOTHING, of_right(1), -180.0),
+    (NOTHING, of_right(2), -150.0),
+    *((of_right(rise), of_right(rise + 1), -149.0) for rise in (2, 3, 4)),
+)
+
+
+def exchanged_in(attempts: list[Attempt]) -> str | None:
+    """Return the proposal after these attempts; the best policy is the one accepted last."""
+    best = next((one.policy for one in reversed(attempts) if one.accepted), None)
+    policy = with_labels_exchanged(attempts, best, np.random.default_rng(0))
+    return None if policy is None else policy.to_text()
+
+
+def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> None:
+    steps = list(STALLED)
+    tried = []
+    for _ in range(EXCHANGES):
+        attempts = chosen(*steps)
+        assert policy_to_continue(attempts) is None
+        exchanged = exchanged_in(attempts)
+        tried.append(exchanged)
+        steps.append((exchanged, exchanged.replace("3", "6"), -190.0))
+    assert len({*tried, policygen.parse(of_right(3), "mountaincar").to_text()}) == EXCHANGES + 1
+    assert sorted(policygen.parse(text, "mountaincar").act(np.array([-0.5, 0.05])) for text in tried) == [0, 1, 2]
+    # Then another search begins from nothing.
+    assert policy_to_continue(chosen(*steps)) is None
+    assert exchanged_in(chosen(*steps)) is None
+
+
+def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
+    exchanged = exchanged_in(chosen(*STALLED))
+    after = exchanged.replace("3", "6")
+    assert policy_to_continue(chosen(*STALLED, (exchanged, after, -149.0))) is None
+    # What was proposed beside it does not matter.
+    for beside in ((), ((of_right(-3), of_right(-6), -190.0),)):
+        assert push(chosen(*STALLED, (exchanged, after, -148.0), *beside)) == parsed(after)
+
+
+def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_before_it() -> None:
+    exchanged = exchanged_in(chosen(*STALLED))
+    behind = (exchanged, exchanged.replace("3", "6"), -190.0), (NOTHING, of_right(7), -170.0)
+    assert push(chosen(*STALLED, *behind)) == parsed(of_right(7))
+
+
+@pytest.mark.parametrize(
+    ("task", "text"), [("mountaincar-continuous", "force = 5*velocity"), ("cartpole", "left = -angle\nright = angle")]
+)
+def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text: str) -> None:
+    stalled = tuned(FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
+    assert with_labels_exchanged(stalled, policygen.parse(text, task), np.random.default_rng(0)) is None
+
+
+def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:
+    assert exchanged_in(chosen(STALLED[0])) is None

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from policygen.errors import ExpressionError
+from policygen.policies.lines import STATEMENTS, Line, Statement
 from policygen.policies.parts import Parts
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Shaping
-from policygen.policies.statements import STATEMENTS, Line, Statement
 from policygen.prompts.sections import Section, add_section
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Node, names_in, needed_by, read_by, remembered_in

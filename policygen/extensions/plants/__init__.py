@@ -9,8 +9,8 @@ from typing import Any
 
 from policygen.errors import PolicyError, UsageError
 from policygen.extensions.plants.plant import MOST_ROUNDS, known_plant, plant_view
+from policygen.policies.lines import STATEMENTS, Line, Statement
 from policygen.policies.parts import Parts
-from policygen.policies.statements import STATEMENTS, Line, Statement
 from policygen.prompts.sections import Section, add_section
 from policygen.runs.methods import METHODS, Method
 from policygen.runs.state import Context

@@ -17,7 +17,7 @@ from policygen.extensions.plants.plant import ENDS, HIDDEN, NEXT, REWARD, START,
 from policygen.policies.cells import NUMBER
 from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.parts import Parts
-from policygen.policies.statements import Line
+from policygen.policies.lines import Line
 from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import slot_of
 from policygen.quantities.spelling import compiled

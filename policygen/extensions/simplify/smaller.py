@@ -22,8 +22,7 @@ from policygen.llm import read_spec
 from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
-from policygen.policies.rows import Rule, join_leaves, visible
-from policygen.policies.table import TablePolicy
+from policygen.policies.table import Rule, TablePolicy, join_leaves, visible
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Call, Node, Number, constants, nodes_of, with_constants, with_plain_signs

@@ -114,7 +114,7 @@ STRANGE: tuple[Any, ...] = (
     *("", "\0", "\ud800", "<think>" * 50_000, "no improvement", "objective = reward", "next angle = 0"),
     *("|" * 100_000, "left = " + "(" * 50_000, "left = " + "-" * 15_000 + "1", "bins angle: " + "1," * 100_000),
     *("left = 9^9^9^9^9", "left = 0\nright = exp(exp(exp(1000*angle)))/0", "x" * 5_000_000, "let a = a\n" * 50_000),
-    *("right = " + "+".join(["sin(angle)"] * 1_200), "params[0]: 1\n" * 30_000),
+    *("right = " + "+".join(["sin(angle)"] * 1_200), "| 0 | left |\n" * 30_000),
 )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import ARM, PAIR
 
 from policygen.policies.cells import action_text, bins_text, read_action, read_bins
-from policygen.policies.rows import Rule, compressed, dense_table, visible
+from policygen.policies.table import Rule, compressed, dense_table, visible
 
 
 def rows_of(table: np.ndarray) -> list[Rule]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from policygen.policies.linear import DifferentStructure, Population
 from policygen.policies.parse import parse
-from policygen.policies.population import DifferentStructure, Population
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task
 
