@@ -11,7 +11,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -43,7 +43,7 @@ _LARGEST = 2**28  # characters of a saved policy
 ROWS_AT_A_TIME = 16_384  # rows computed together: their columns fit in the processor's cache
 # Every kind of policy by its name; defining a class adds it.
 KINDS: dict[str, type[Policy]] = {}
-# A phrase, a name or a number in a policy's text, as `size_of` counts them.
+# A phrase, a name or a number in a policy's text, as `size` counts them.
 _COUNTED = re.compile(r'"[^"]*"|[^\W\d]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?')
 _LIMITED = re.compile(r"\btune\(([^,()]*),[^()]*\)")
 _KEYWORDS = frozenset(("let", "bins", "fixed", "and", "or", "not"))
@@ -72,11 +72,11 @@ class Policy(ABC):
 
     def __repr__(self) -> str:
         """Describe the policy in one line; `to_text` returns all of it."""
-        lines = self._text.count("\n") + 1
+        lines = self.to_text().count("\n") + 1
         return f"<{type(self).__name__} for {self.task.name}, {lines} line{'s' * (lines > 1)} of text>"
 
     def _repr_html_(self) -> str:
-        return f"{as_html(repr(self))}<pre style='max-height: 40em; overflow: auto'>{as_html(self._text)}</pre>"
+        return f"{as_html(repr(self))}<pre style='max-height: 40em; overflow: auto'>{as_html(self.to_text())}</pre>"
 
     @abstractmethod
     def decided(self, lowering: Lowering) -> list[int]:
@@ -100,8 +100,11 @@ class Policy(ABC):
         return self.program.steps[self.program.results[0]].op == "look_up"
 
     @cached_property
-    def _of_row(self) -> RowFunction:
-        """The function from an observation, and the memory if there is one, to the action; it updates the memory."""
+    def step(self) -> RowFunction:
+        """The function from an observation, and the memory if there is one, to the action; it updates the memory.
+
+        Its arguments are lists of d and m floats; the memory of the first step is a row of `start`.
+        """
         parts = self.decision_parts
 
         def finish(texts: list[str]) -> list[str]:
@@ -175,7 +178,7 @@ class Policy(ABC):
             PolicyError: it is not a row of d numbers; `controller` takes an environment's own observations.
         """
         try:
-            return self._of_row(floats(observation))
+            return self.step(floats(observation))
         except (TypeError, ValueError):  # not d numbers, or the memory is missing
             raise self.reader.refusal(observation) from None
 
@@ -230,28 +233,24 @@ class Policy(ABC):
                 without the task file.
             plain: leave the author's comments out; equal policies have equal plain texts. Ignored if `whole`.
         """
-        if whole:
-            return self._commented(self._to_text(whole=True))
-        return self._plain if plain else self._text
-
-    @property
-    def size(self) -> int:
-        """The count of numbers and names in the plain text; see `size_of`."""
-        return size_of(self._plain)
-
-    @cached_property
-    def _text(self) -> str:
-        return self._commented(self._plain)
+        text = self._to_text(whole=True) if whole else self._plain
+        if not self.comments or (plain and not whole):
+            return text
+        return "\n".join(commented(text.splitlines(), self.comments, self.task.actuators))
 
     @cached_property
     def _plain(self) -> str:
         return self._to_text(whole=False)
 
-    def _commented(self, text: str) -> str:
-        """Return a plain text with the author's comments."""
-        if not self.comments:
-            return text
-        return "\n".join(commented(text.splitlines(), self.comments, self.task.actuators))
+    @property
+    def size(self) -> int:
+        """The count of numbers and names (of quantities, functions and choices) in the plain text.
+
+        Every occurrence counts. Definitions of the task's features and bins are not in the text and do not count, nor
+        do keywords, `fixed` and the limits in `tune`.
+        """
+        counted = _COUNTED.findall(_LIMITED.sub(r"\1", self._plain))
+        return sum(found not in _KEYWORDS for found in counted)
 
     @abstractmethod
     def _to_text(self, *, whole: bool) -> str:
@@ -307,14 +306,6 @@ class Policy(ABC):
             column[:] = values
         return actions
 
-    @property
-    def step(self) -> Callable[[list[float], list[float]], Any]:
-        """The function of a policy with memory from an observation and the memory to the action.
-
-        Its arguments are lists of d and m floats; the memory of the first step is a row of `start`, and is updated.
-        """
-        return self._of_row
-
     def begin(self, episodes: int, /) -> Policy | MemoryDecider:
         """Return a decider of episodes that are played side by side: the policy itself if it has no memory."""
         return MemoryDecider(self, episodes) if self.remembers else self
@@ -327,7 +318,7 @@ class Policy(ABC):
             return self.act(observations)
         # Separate rows are few. Up to some tens of rows, single decisions cost less than a batch, and their results
         # never depend on the number of rows.
-        act = self._of_row
+        act = self.step
         return [act(observation.tolist()) for observation in observations]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -456,15 +447,6 @@ class Controller:
         if layout is not None:
             return shaped(layout, action)
         return np.int64(action) if self.policy.task.action_space == "discrete" else action
-
-
-def size_of(plain_text: str) -> int:
-    """Count the numbers and names (of quantities, functions and choices) in the plain text of a policy.
-
-    Every occurrence counts. Definitions of the task's features and bins are not in the text and do not count, nor do
-    keywords, `fixed` and the limits in `tune`.
-    """
-    return sum(found not in _KEYWORDS for found in _COUNTED.findall(_LIMITED.sub(r"\1", plain_text)))
 
 
 def let_lines(lets: Lets) -> list[str]:

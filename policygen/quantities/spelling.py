@@ -9,6 +9,7 @@ tables are bound by name, so no text from outside can reach `exec`, and policies
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from abc import abstractmethod
 from bisect import bisect_right
@@ -46,7 +47,7 @@ def finite(values: Array) -> Array:
 class _PythonWriter(Writer):
     """The statements of the quick or the careful form of a program in Python."""
 
-    leave: ClassVar[str]  # leaves the quick form if `total` is not finite
+    leave: ClassVar[str]  # the statement that leaves the quick form if `total` is not finite
 
     def __init__(self, program: Program, inputs: Sequence[str], *, careful: bool, real: Any = float) -> None:
         self.careful, self._real = careful, real
@@ -146,7 +147,7 @@ _ROW = {
 class _RowWriter(_PythonWriter):
     templates = _ROW
     repeated = frozenset(("min", "max", "clip", "sign", "start", "highest", "limited"))
-    leave = "if total - total != 0.0: return careful(*given)"
+    leave = "if total - total != 0.0: raise ArithmeticError"
 
     def is_plain(self, step: Step) -> bool:
         if self.careful:
@@ -177,7 +178,7 @@ class _ColumnWriter(_PythonWriter):
         **{"limited": "clip({0}, {1}, {2})", "rint": "(rint({0}) + 0.0)"},
     }
     repeated = frozenset(("start",))
-    leave = "if not isfinite(vdot(total, total)): return careful(x)"  # for few rows a third of the time of `all`
+    leave = "if not isfinite(vdot(total, total)): return careful()(x)"  # for few rows a third of the time of `all`
 
     def look_up(self, values: Sequence[str], grid: Grid, entries: Array) -> str:
         return f"looked_up({self.bind(grid)}, {self.bind(entries)}, len(x[0]), {', '.join(values)})"
@@ -189,10 +190,7 @@ _ROW_NAMES = {
     **{name: getattr(math, name) for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "floor", "atan")},
     **{"pow": math.pow, "atan2": math.atan2, "abs": abs, "float": float, "round": round, "max": max},
     **{"bisect": bisect_right, "finite": finite_number, "contains": contains_scalar},
-    "single": lambda value: float(np.float32(value)),
-    "array": np.array,
-    "float32": np.float32,
-    "int64": np.int64,
+    **{"array": np.array, "float32": np.float32, "int64": np.int64, "single": lambda value: float(np.float32(value))},
 }
 
 
@@ -220,14 +218,8 @@ def _column_names(real: type) -> dict[str, Any]:
     return {
         **{_NAMES[name]: operation.batch for name, operation in OPERATIONS.items()},
         **{"where": np.where, "vdot": np.vdot, "isfinite": math.isfinite, "clip": np.clip, "rint": np.rint},
-        **{
-            "greater": np.greater,
-            "int64": np.int64,
-            "looked_up": _looked_up,
-            "contains": _contains,
-            "highest": _highest,
-            "real": real,
-        },
+        **{"greater": np.greater, "int64": np.int64, "real": real},
+        **{"looked_up": _looked_up, "contains": _contains, "highest": _highest},
         "as_real": lambda values: np.asarray(values, real),
         "finite": lambda values: finite(np.asarray(values, real)),
         "single": lambda values: np.asarray(values, np.float32).astype(real),
@@ -249,7 +241,11 @@ def _function(body: list[str], arguments: str, bound: Sequence[Any], names: dict
 
 
 def row_function(
-    program: Program, widths: Sequence[int], finish: Callable[[list[str]], list[str]] | None = None
+    program: Program,
+    widths: Sequence[int],
+    finish: Callable[[list[str]], list[str]] | None = None,
+    *,
+    careful: bool = False,
 ) -> RowFunction:
     """Return a function of one row of plain floats, given as one sequence for each of `widths`.
 
@@ -258,31 +254,22 @@ def row_function(
     for rows of other lengths.
     """
     inputs = [f"q{i}" for i in range(sum(widths))]
-    arguments = [f"x{i}" for i in range(len(widths))]
-    unpacked, start = [], 0
-    for argument, width in zip(arguments, widths, strict=True):
-        some = inputs[start : start + width]
-        unpacked.append(f"[{', '.join(some)}] = {argument}")
-        start += width
-
-    def form(*, careful: bool) -> Any:
-        writer = _RowWriter(program, inputs, careful=careful)
-        last = finish(writer.results) if finish is not None else [f"return {_tuple(writer.results)}"]
-        lines = [*writer.lines, *last]
-        if careful:
-            body = [*unpacked, *lines]
-        else:
-            body = [*unpacked, "try:", *(f"    {line}" for line in lines)]
-            body += ["except (ArithmeticError, ValueError):", f"    return careful({', '.join(arguments)})"]
-            body = [line.replace("careful(*given)", f"careful({', '.join(arguments)})") for line in body]
-        leave = None if careful else _when_needed(lambda: form(careful=True))
-        return _function(body, ", ".join(arguments), [*writer.bound, leave], _ROW_NAMES)
-
-    function: RowFunction = form(careful=False)
+    arguments = ", ".join(f"x{i}" for i in range(len(widths)))
+    waiting = iter(inputs)
+    body = [f"[{', '.join(itertools.islice(waiting, width))}] = x{i}" for i, width in enumerate(widths)]
+    writer = _RowWriter(program, inputs, careful=careful)
+    lines = [*writer.lines, *(finish(writer.results) if finish is not None else [f"return {_tuple(writer.results)}"])]
+    if careful:
+        body += lines
+    else:
+        body += ["try:", *(f"    {line}" for line in lines)]
+        body += ["except (ArithmeticError, ValueError):", f"    return careful()({arguments})"]
+    leave = functools.cache(lambda: row_function(program, widths, finish, careful=True))
+    function: RowFunction = _function(body, arguments, [*writer.bound, leave], _ROW_NAMES)
     return function
 
 
-def column_function(program: Program, real: type = np.float64) -> ColumnFunction:
+def column_function(program: Program, real: type = np.float64, *, careful: bool = False) -> ColumnFunction:
     """Return a function of one column of shape (n,) per input that returns the results; some may be numbers.
 
     Call it with numpy's warnings off (`np.errstate(all="ignore")`).
@@ -291,14 +278,10 @@ def column_function(program: Program, real: type = np.float64) -> ColumnFunction
         real: the type of the columns and of all arithmetic: float64 or float32.
     """
     inputs = [f"x[{i}]" for i in range(len(program.inputs))]
-
-    def form(*, careful: bool) -> Any:
-        writer = _ColumnWriter(program, inputs, careful=careful, real=float if real is np.float64 else real)
-        leave = None if careful else _when_needed(lambda: form(careful=True))
-        body = [*writer.lines, f"return {_tuple(writer.results)}"]
-        return _function(body, "x", [*writer.bound, leave], _column_names(real))
-
-    function: ColumnFunction = form(careful=False)
+    writer = _ColumnWriter(program, inputs, careful=careful, real=float if real is np.float64 else real)
+    leave = functools.cache(lambda: column_function(program, real, careful=True))
+    body = [*writer.lines, f"return {_tuple(writer.results)}"]
+    function: ColumnFunction = _function(body, "x", [*writer.bound, leave], _column_names(real))
     return function
 
 
@@ -322,15 +305,3 @@ def compiled(
 
 def _tuple(texts: list[str]) -> str:
     return f"({' '.join(f'{text},' for text in texts)})"
-
-
-def _when_needed(make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """Return a function that is made at its first call."""
-    made: list[Callable[..., Any]] = []
-
-    def function(*arguments: Any) -> Any:
-        if not made:
-            made.append(make())
-        return made[0](*arguments)
-
-    return function

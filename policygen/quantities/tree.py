@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,92 +137,68 @@ def _scaled(terms: Mapping[Node | None, float], factor: float) -> dict[Node | No
     return {term: factor * coefficient for term, coefficient in terms.items()}
 
 
-class Occurrence(NamedTuple):
-    """A number in an expression, and its sign there: -1 for 0.5 in `3*x - 0.5*y`."""
+def with_numbers(
+    node: Node, new: Callable[[Number, int], Node], kept: Collection[float] = (), free: bool = True, sign: int = 1
+) -> Node:
+    """Return the expression with each number that tuning may change replaced, from left to right.
 
-    sign: int
-    number: Number
-
-
-def numbers(root: Node, kept: Collection[float] = ()) -> list[Occurrence]:
-    """Return the numbers of an expression that tuning may change, from left to right.
+    These are the numbers in `tune(...)`, and all others but exponents and those in `fixed(...)` and in `kept`.
 
     Args:
-        kept: values of plain numbers that tuning may not change.
+        new: returns the replacement, given a number and its sign in the expression: -1 for 0.5 in `3*x - 0.5*y`.
+        free: whether plain numbers are replaced; else only those in `tune(...)` are.
     """
-    found: list[Occurrence] = []
-    waiting = [(root, 1, True)]
-    while waiting:
-        node, sign, free = waiting.pop()
-        match node:
-            case Number() if _is_tunable(node, free, kept):
-                found.append(Occurrence(sign, node))
-            case Previous(_, start) if start != NOTHING:
-                waiting.append((start, 1, free))
-            case Call(function, arguments):
-                first = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
-                for i, argument in reversed(list(enumerate(arguments))):
-                    own = -1 if i and function == "-" else 1 if i else first
-                    waiting.append((argument, own, free and _is_free(function, i)))
+    match node:
+        case Number(value, None):
+            return new(node, sign) if free and value not in kept else node
+        case Number(_, (low, high)):
+            return new(node, sign) if low < high else node
+        case Previous(name, start):
+            return Previous(name, with_numbers(start, new, kept, free)) if start != NOTHING else node
+        case Call(function, (first, *others)):
+            free = free and function != "fixed"
+            own = {"neg": -sign, "*": sign, "/": sign}.get(function, 1)
+            other = -1 if function == "-" else 1
+            rest = (with_numbers(one, new, kept, free and function != "^", other) for one in others)
+            return Call(function, (with_numbers(first, new, kept, free, own), *rest))
+    return node
+
+
+def _numbers(node: Node, kept: Collection[float]) -> list[tuple[Number, int]]:
+    """Return the numbers that `with_numbers` replaces, each with its sign."""
+    found: list[tuple[Number, int]] = []
+
+    def noted(number: Number, sign: int) -> Number:
+        found.append((number, sign))
+        return number
+
+    with_numbers(node, noted, kept)
     return found
 
 
-def _is_tunable(number: Number, free: bool, kept: Collection[float]) -> bool:
-    return free and number.value not in kept if number.limits is None else number.limits[0] < number.limits[1]
-
-
-def _is_free(function: str, argument: int) -> bool:
-    """Whether tuning may change plain numbers in this argument: not in an exponent, nor in `fixed(...)`."""
-    return function != "fixed" and not (function == "^" and argument)
-
-
 def constants(node: Node, kept: Collection[float] = ()) -> tuple[float, ...]:
-    """Return the numbers of an expression that tuning may change, from left to right.
-
-    Exponents, numbers in `fixed(...)` and those in `kept` are left out, unless they are in `tune(...)`.
-    """
-    return tuple(found.number.value for found in numbers(node, kept))
+    """Return the numbers of an expression that tuning may change, from left to right; see `with_numbers`."""
+    return tuple(number.value for number, _ in _numbers(node, kept))
 
 
 def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float], ...]:
     """Return the range (low, high) of each of the `constants`; it is infinite for those without `tune(...)`."""
-    return tuple(found.number.limits or (-math.inf, math.inf) for found in numbers(node, kept))
+    return tuple(number.limits or (-math.inf, math.inf) for number, _ in _numbers(node, kept))
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
     """Return the `constants` with their sign, such as -0.5 in `3*x - 0.5*y`; those in `tune(...)` as written."""
-    found = numbers(node)
-    return tuple(one.number.value * (1 if one.number.limits is not None else one.sign) for one in found)
+    return tuple(number.value * (sign if number.limits is None else 1) for number, sign in _numbers(node, ()))
 
 
 def with_constants(node: Node, values: Iterator[float], kept: Collection[float] = ()) -> Node:
     """Return the expression with its `constants` replaced by `values`, in order; each is clipped to its range."""
 
-    def new(old: Number) -> Number:
-        if old.limits is None:
-            return Number(next(values))
-        low, high = old.limits
+    def new(old: Number, _: int) -> Number:
+        low, high = old.limits or (-math.inf, math.inf)
         return Number(min(max(next(values), low), high), old.limits)
 
     return with_numbers(node, new, kept)
-
-
-def with_numbers(node: Node, new: Callable[[Number], Node], kept: Collection[float] = (), free: bool = True) -> Node:
-    """Return the expression with each number that `constants` returns replaced by the result of `new`, in order.
-
-    Args:
-        free: whether plain numbers are replaced; else only those in `tune(...)` are.
-    """
-    match node:
-        case Number():
-            return new(node) if _is_tunable(node, free, kept) else node
-        case Previous(name, start):
-            return Previous(name, with_numbers(start, new, kept, free)) if start != NOTHING else node
-        case Call(function, arguments):
-            each = enumerate(arguments)
-            changed = (with_numbers(one, new, kept, free and _is_free(function, i)) for i, one in each)
-            return Call(function, tuple(changed))
-    return node
 
 
 def with_plain_signs(node: Node) -> Node:

@@ -190,7 +190,7 @@ class Equations:
         numbers = (f"#{i}" for i in itertools.count())
         # The lines, with `#0`, `#1`, ... for the numbers that fitting may change.
         numbered = {
-            name: node if name == ENDS else with_numbers(node, lambda _: Name(next(numbers)), KEPT)
+            name: node if name == ENDS else with_numbers(node, lambda *_: Name(next(numbers)), KEPT)
             for name, node in self.nodes.items()
         }
         now = dict(self.task.parsed_features)
