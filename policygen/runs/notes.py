@@ -179,9 +179,7 @@ def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) 
     if policy is None or not formulas or not steps:
         return None
     parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
-    joined = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
-    # A quantity that nothing reads has one number per episode.
-    columns = [column if len(column) == steps else np.zeros(steps) for column in joined]
+    columns = [np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True)]
     with np.errstate(all="ignore"):
         values = compiled([node for _, node in formulas], policy.reader.names)(columns)
     shares = ((name, float(np.mean(~np.isfinite(v)))) for (name, _), v in zip(formulas, values, strict=True))

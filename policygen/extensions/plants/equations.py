@@ -16,8 +16,8 @@ from policygen.errors import ExpressionError, PolicyError
 from policygen.extensions.plants.plant import ENDS, HIDDEN, NEXT, REWARD, START, Plant
 from policygen.policies.cells import NUMBER
 from policygen.policies.features import decision_columns, parse_lets
-from policygen.policies.parts import Parts
 from policygen.policies.lines import Line
+from policygen.policies.parts import Parts
 from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import slot_of
 from policygen.quantities.spelling import compiled
