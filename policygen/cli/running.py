@@ -100,7 +100,7 @@ def _start(
     """Begin a run, print its settings, and return it with the listeners that options ask for."""
     from policygen.llm.store import Cache
     from policygen.search.run import start
-    from policygen.tasks.discovery import CUT
+    from policygen.tasks.load import CUT
     from policygen.tasks.task import KIND_WORDS
 
     cache, trust = options["cache"], options["trust"]

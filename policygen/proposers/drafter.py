@@ -27,8 +27,8 @@ from policygen.runs.request_log import RequestLog
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make
 from policygen.tasks.faults import STEP_TIMEOUT, close
-from policygen.tasks.load import task_from_file
 from policygen.tasks.task import Task
+from policygen.tasks.taskfile import task_from_file
 from policygen.tasks.warmup import WarmUp, warm_up
 
 REPAIRS = 2

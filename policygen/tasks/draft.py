@@ -11,7 +11,7 @@ import tomli_w
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.environments import make
 from policygen.tasks.faults import close
-from policygen.tasks.spaces import Observation, alike, observations_of, span
+from policygen.tasks.spaces import Actuator, Observation, alike, observations_of, span
 from policygen.tasks.task import Task
 
 
@@ -22,10 +22,6 @@ def draft_of(task: Task) -> str:
         given, observed = actuators_of(env.action_space)[1], observations_of(env.observation_space)
     finally:
         close(env)
-    bounds = [  # those that loading does not find
-        {side: getattr(a, side) for side in ("low", "high") if getattr(a, side) != getattr(g, side)}
-        for a, g in zip(task.actuators, given, strict=True)
-    ]
     stated = _without_empty(
         name=task.name,
         gym_id=task.gym_id,
@@ -43,13 +39,14 @@ def draft_of(task: Task) -> str:
         step_seconds=task.step_seconds,
         optimum=asdict(task.optimum) if task.optimum else None,
         observations=[
-            _without_empty(name=o.name, unit=o.unit, about=o.about, derived=o.derived) | _narrower(o, space)
+            _without_empty(name=o.name, unit=o.unit, about=o.about, derived=o.derived) | _other_bounds(o, space)
             for o, space in zip(task.observations, observed, strict=True)
         ],
         texts=[_without_empty(name=t.name, about=t.about) for t in task.texts],
         actions=[
-            _without_empty(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels)) | own
-            for a, own in zip(task.actuators, bounds, strict=True)
+            _without_empty(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels))
+            | _other_bounds(a, space)
+            for a, space in zip(task.actuators, given, strict=True)
         ],
         features=dict(task.features),
         grid={
@@ -124,9 +121,9 @@ _OPTIONAL_KEYS = """
 """
 
 
-def _narrower(stated: Observation, space: Observation) -> dict[str, float]:
-    """Return the bounds of an observation that its space does not have."""
-    return {side: getattr(stated, side) for side in ("low", "high") if getattr(stated, side) != getattr(space, side)}
+def _other_bounds(stated: Observation | Actuator, found: Observation | Actuator) -> dict[str, float]:
+    """Return the bounds that loading does not find."""
+    return {side: getattr(stated, side) for side in ("low", "high") if getattr(stated, side) != getattr(found, side)}
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -1,25 +1,28 @@
-"""Load a task by its name, its Gymnasium id, or its file (`envs/*.toml`): checked, and omitted keys filled in."""
+"""Load a task by name, Gymnasium id or file, or discover one: documentation as it is, bins from warm-up episodes."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium as gym
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+import numpy as np
+import numpy.typing as npt
+from gymnasium.envs.registration import find_highest_version, get_env_id
 
-from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
-from policygen.files import find_resource, list_resources, read, toml_of
-from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
-from policygen.quantities.text import is_name, slug
-from policygen.tasks.actions import RESERVED, Limits, actuators_of, limits_of, with_bounds
-from policygen.tasks.discovery import task_from_gym
-from policygen.tasks.documentation import documentation_of, has_model, model_facts, step_seconds_of
+from policygen.errors import TaskError
+from policygen.files import find_resource, list_resources
+from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.text import slug, to_digits
+from policygen.tasks.actions import RESERVED, actuators_of, describe_layout
+from policygen.tasks.documentation import step_seconds_of
 from policygen.tasks.environments import (
     NAMESPACE,
     UserEnv,
@@ -30,99 +33,24 @@ from policygen.tasks.environments import (
     steps_taken,
     user_env_of,
 )
-from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, close
-from policygen.tasks.perturb import Perturbation, perturbation
-from policygen.tasks.perturbed_env import PerturbedEnv
-from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
-from policygen.tasks.spaces import Actuator, Height, Observation, ObservedText, layout_of, observations_of, texts_of
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
-from policygen.tasks.trust import check_names, is_shipped
-from policygen.tasks.warmup import UNSEEDED, ignores_seed, warm_up
+from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded, Watchdog, close
+from policygen.tasks.spaces import Actuator, Observation, distinct_names, observations_of, texts_of
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
+from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete, harvested_file, task_from_file
+from policygen.tasks.trust import is_shipped
+from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, STILL, UNSEEDED, copies_of, found_limit, warm_up
 
 LEAST_STEPS = 10  # that loading a task may take
-_LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
-_Named = TypeVar("_Named", Observation, ObservedText)
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _TextEntry(_Strict):
-    name: str
-    about: str = ""
-
-
-class _ObservationEntry(_TextEntry):
-    unit: str = ""
-    derived: str = ""
-    low: FiniteFloat | None = None
-    high: FiniteFloat | None = None
-
-
-class _ActionEntry(_TextEntry):
-    name: str = "action"
-    unit: str = ""
-    low: FiniteFloat | None = None
-    high: FiniteFloat | None = None
-    labels: list[str] = []
-    levels: dict[str, FiniteFloat] = {}
-
-
-class _HeightEntry(_Strict):
-    name: str
-    body: str | int
-    spheres: list[tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]] = Field(min_length=1)
-
-
-class _HarvestedEntry(_Strict):
-    gymnasium: str
-    observation_space: str
-    action_space: str
-    facts: list[str] = []
-
-
-class _OptimumEntry(_Strict):
-    value: FiniteFloat
-    source: str
-
-
-class _RequirementEntry(_Strict):
-    name: str = Field(min_length=1, max_length=60)
-    always: str = ""
-    at_end: str = Field(default="", alias="finally")
-    after: str = ""
-    within: str = ""
-    hard: bool = True
-    allowed: float = Field(default=0.01, ge=0, lt=1)
-
-
-class _TaskFile(_Strict):
-    name: str
-    gym_id: str
-    kwargs: dict[str, Any] = {}
-    about: str = ""
-    hints: list[str] = []
-    facts: list[str] = []
-    max_steps: int | None = Field(default=None, gt=0, le=10_000_000)
-    discount: float = Field(default=0.99, gt=0, le=1)
-    solved: FiniteFloat | None = None
-    optimum: _OptimumEntry | None = None
-    observations: list[_ObservationEntry] = []
-    texts: list[_TextEntry] = []
-    actions: list[_ActionEntry] = []
-    features: dict[str, str] = {}
-    reward: str = ""
-    ends: str = ""
-    starts: dict[str, str] = {}
-    requirements: list[_RequirementEntry] = Field(default=[], max_length=MOST_REQUIREMENTS)
-    perturb: dict[str, float | list[float] | dict[str, float | list[float]]] = {}
-    step_seconds: float | None = Field(default=None, gt=0)
-    inputs: list[str] = []
-    grid: dict[str, int | list[float]] = {}
-    run: dict[str, Any] = {}
-    heights: list[_HeightEntry] = []
-    harvested: _HarvestedEntry | None = None
+# Attributes in which an environment may state the names of its observations, and of its actions.
+_STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
+_STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_MEANING", "actions", "Actions")
+CUT = "episodes are cut at"  # the beginning of the assumption on episodes without a known length
+_CELLS_WANTED = 800  # of a grid with bins at quantiles
+_MOST_DIMENSIONS = 8  # of a grid
+_FEW_VALUES = 12  # of whole numbers
+_LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
+_MOST_NUMBERS = 400  # in an observation
+_NO_BOUNDS = "the environment states no bounds, these are assumed"
 
 
 def load_task(
@@ -142,16 +70,14 @@ def load_task(
         TaskError: there is no such task, its file is malformed, or its environment cannot be made.
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
-    with _counted(max_steps) as count:
-        return count(_named(name, trust=trust, step_timeout=step_timeout))
+    return _counted(lambda: _named(name, trust=trust, step_timeout=step_timeout), max_steps)
 
 
-@contextmanager
-def _counted(max_steps: int | None) -> Iterator[Callable[[Task], Task]]:
-    """Yield a function that notes in a task, loaded in this context, how many steps that took."""
+def _counted(load: Callable[[], Task], max_steps: int | None) -> Task:
+    """Load a task in a tenth of the steps of its run; note in it how many that took."""
     before = steps_taken()
     with limited_to(max(LEAST_STEPS, max_steps // 10) if max_steps is not None else None):
-        yield lambda task: replace(task, steps_taken=steps_taken() - before)
+        return replace(load(), steps_taken=steps_taken() - before)
 
 
 def _named(name: str, *, trust: bool, step_timeout: float) -> Task:
@@ -172,11 +98,6 @@ def _named(name: str, *, trust: bool, step_timeout: float) -> Task:
     )
 
 
-def harvested_file(gym_id: str) -> Path | None:
-    """Return the shipped file on an environment of Gymnasium; None if there is none."""
-    return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
-
-
 def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None = None) -> Task:
     """Make a task for an environment or an environment factory; see `load_task`.
 
@@ -186,11 +107,11 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     own = user_env_of(what)
-    with _counted(max_steps) as count:
-        if isinstance(own, str):
-            return count(task_from_gym(own, step_timeout))
-        found = _known(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own)
-        task = count(found)
+    if isinstance(own, str):
+        return _counted(lambda: task_from_gym(own, step_timeout), max_steps)
+    task = _counted(
+        lambda: _known(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own), max_steps
+    )
     if own.env is not None:
         remark = (
             "one environment object plays its episodes one after the other, in this process (jobs = 1); if you pass a "
@@ -219,234 +140,178 @@ def _known(own: UserEnv, step_timeout: float) -> Task | None:
     return replace(task, name=slug(name), gym_id=f"{NAMESPACE}{name}", given=own, max_steps=limit or task.max_steps)
 
 
-def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
-    """Read a task file.
+def task_from_gym(
+    gym_id: str, step_timeout: float = STEP_TIMEOUT, kwargs: Mapping[str, Any] | None = None, own: UserEnv | None = None
+) -> Task:
+    """Make a task for an environment without a task file: its documentation as it is, and bins from warm-up episodes.
 
     Args:
-        trust: whether the file may name modules to import and paths to read; shipped files may.
-        step_timeout: limit on one step in seconds, if the environment must be played to complete the task.
+        step_timeout: limit in seconds on making the environment and on each step.
+        kwargs: keyword arguments of the environment.
+        own: the user's environment or factory, used instead of `gymnasium.make`.
 
     Raises:
-        TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or path.
-        EnvironmentFault: the environment fails or does not answer.
+        TaskError: Gymnasium cannot make the environment, or its spaces are not supported.
+        EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     try:
-        stated = _TaskFile.model_validate(read(path, toml_of, named=TaskError))
-    except ValidationError as error:
-        raise TaskError(f"{path.name}: {explain(error, _TaskFile.model_fields)}") from None
-    if not (trust or is_shipped(path)):
-        check_names(stated.gym_id, stated.kwargs, path.name)
-    env = make(stated.gym_id, stated.kwargs)
+        with Watchdog(step_timeout, lambda: None):
+            env = make(gym_id, kwargs or {}) if own is None else own.make(None)
+    except TimeLimitExceeded as error:
+        raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
-        return _complete(stated, env, step_timeout)
-    except EnvironmentFault:
-        raise
-    except UsageError as error:
-        raise TaskError(f"{path.name}: {error}") from None
+        return replace(_discovered(env, gym_id, kwargs or {}, step_timeout), given=own)
     finally:
         close(env, step_timeout)
 
 
-def _refuse_if(wrong: bool, sentence: str) -> None:
-    if wrong:
-        raise TaskError(sentence)
-
-
-def _complete(stated: _TaskFile, env: gym.Env[Any, Any], step_timeout: float) -> Task:
-    """Return the task of a file, with omitted keys filled in from the environment."""
-    found = observations_of(env.observation_space)
-    taken = [entry.name for entry in stated.observations] or [observation.name for observation in found]
-    kind, actuators, action_layout = actuators_of(env.action_space, taken)
-    found = _with_stated_names(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
-    texts = _with_stated_names(texts_of(env.observation_space), stated.texts, "`texts` names {} texts", stated.gym_id)
-    if stated.actions:
-        actuators = _named_actuators(stated.actions, actuators, limits_of(actuators, action_layout))
-    actuators, assumed = with_bounds(actuators)
-    known = [*(observation.name for observation in found), *stated.features]
-    _check_task_names([*known, *(text.name for text in texts)], actuators)
-    unknown = [name for name in stated.inputs if name not in known]
-    _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
-    width = len(found) + sum(text.columns for text in texts)
-    unseeded = ignores_seed(env, found, width, step_timeout)
-    facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
-    if not facts and stated.harvested is None:
-        facts = list(model_facts(env, [a.name for a in actuators]))
-    documentation = ""
-    if not stated.about.strip():
-        with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
-            found = warm_up(env, width, step_timeout).told(found)
-        documentation = documentation_of(env)
-    spec = env.spec
-    task = Task(
-        name=stated.name,
-        gym_id=stated.gym_id,
-        kwargs=tuple(stated.kwargs.items()),
-        observations=tuple(found),
-        texts=tuple(texts),
-        layout=layout_of(env.observation_space),
-        action_layout=action_layout,
-        actuators=actuators,
-        action_space=kind,
-        max_steps=stated.max_steps or (spec and spec.max_episode_steps) or DEFAULT_MAX_STEPS,
-        features=tuple(stated.features.items()),
-        reward=stated.reward.strip(),
-        ends=stated.ends.strip(),
-        starts=tuple(stated.starts.items()),
-        about=stated.about.strip(),
-        hints=tuple(hint.strip() for hint in stated.hints),
-        documentation=documentation,
-        facts=tuple(fact.strip() for fact in facts),
-        heights=_stated_heights(stated.heights, env),
-        discount=stated.discount,
-        solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
-        optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
-        step_seconds=stated.step_seconds or step_seconds_of(env) or _harvested_seconds(stated.gym_id),
-        run=tuple(stated.run.items()),
-        inputs=tuple(stated.inputs),
-        grid=_stated_grid(stated.grid, known),
-        assumed=(*assumed, *[UNSEEDED] * unseeded),
-        unseeded=unseeded,
+def _discovered(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], step_timeout: float) -> Task:
+    found, texts = observations_of(env.observation_space), texts_of(env.observation_space)
+    if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
+        raise TaskError(
+            f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
+            " wrap the environment in a gymnasium.ObservationWrapper that returns fewer"
+        )
+    names = _stated(env, _STATED_NAMES, len(found)) if not texts else []
+    observed = [*(names or (o.name for o in found)), *(text.name for text in texts)]
+    actuators = actuators_of(env.action_space, observed)[1]
+    stated = TaskFile(
+        name=slug(gym_id.removeprefix(NAMESPACE).rpartition(":")[2]),
+        gym_id=gym_id,
+        kwargs=dict(kwargs),
+        observations=[ObservationEntry(name=name) for name in names],
+        actions=_stated_actions(actuators, env, observed),
     )
-    _ = task.parsed_features  # a mistake in a feature is reported now
-    task = replace(task, perturb=_stated_perturbations(stated, task, env))
-    return replace(task, requirements=_stated_requirements(stated, task)) if stated.requirements else task
-
-
-def _harvested_seconds(gym_id: str) -> float | None:
-    """Return the seconds of a step by the shipped file on an environment of Gymnasium; None if there are none."""
-    path = harvested_file(gym_id)
-    return toml_of(path.read_text(encoding="utf-8")).get("step_seconds") if path is not None else None
-
-
-def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
-    """Return the environment's observations or texts with the names, units and meanings that a file states, if any."""
-    if not entries:
-        return found
-    _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
-    return [replace(one, **entry.model_dump(exclude_none=True)) for one, entry in zip(found, entries, strict=True)]
-
-
-def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, ...]:
-    _refuse_if(
-        bool(entries) and not has_model(env), "`heights` are of bodies of a MuJoCo model, which there is none of"
+    width, limit = len(found) + sum(text.columns for text in texts), limit_of(env)
+    assumed = list[str]()
+    if limit is None:
+        limit, played = found_limit(env, width, step_timeout)
+        assumed.append(
+            f"episodes have {limit:,} steps: of {played} played, each that did not end early ended there"
+            if limit is not None
+            else f"{CUT} {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
+            f"in {LONGEST:,} steps or {SECONDS:g} s; state `max_steps` in a task file"
+        )
+    warm = warm_up(env, width, step_timeout)
+    task = complete(stated, env, step_timeout, warm=warm, checked=MANY_CHECKED)
+    assumed += [
+        *_successor(gym_id),
+        f"observations are called {', '.join(observed[:8])}" + ", ..." * (len(observed) > 8),
+    ]
+    if task.action_layout is not None and not task.action_layout.is_row:
+        assumed.append(describe_layout(task.action_layout, actuators))
+    grid, remarks = _fitted_grid(task.observations, warm.rows) if found else (None, [])
+    continuous = task.has_numbers or grid is None or len(grid.dimensions) < len(observed)
+    return replace(
+        task,
+        actuators=tuple(
+            a if (a.low, a.high) == (space.low, space.high) else replace(a, about=_NO_BOUNDS)
+            for a, space in zip(task.actuators, actuators, strict=True)
+        ),
+        max_steps=limit or DEFAULT_MAX_STEPS,
+        grid=grid,
+        step_seconds=step_seconds_of(env),
+        run=(("policy", "linear" if continuous else "table"),),
+        assumed=(*assumed, *task.assumed, *remarks, *[UNSEEDED] * task.unseeded),
     )
-    for entry in entries:
-        try:
-            env.unwrapped.model.body(entry.body)
-        except (KeyError, IndexError) as error:
-            raise TaskError(f"`heights`: the model has no body {entry.body!r}: {error}") from None
-    return tuple(Height(one.name, one.body, tuple(one.spheres)) for one in entries)
 
 
-def _stated_requirements(stated: _TaskFile, task: Task) -> tuple[Requirement, ...]:
-    """Return the requirements of a file; each is parsed once, so that a mistake is reported now."""
-    read: dict[str, Requirement] = {}
-    decisions = [name for name in decision_names(task) if name not in task.quantity_names]
-    for entry in stated.requirements:
-        name = entry.name
-        _refuse_if(name in read, f"two requirements are called `{name}`; give each a name of its own")
-        not_one_condition = bool(entry.always) == bool(entry.at_end)
-        _refuse_if(not_one_condition, f"requirement `{name}` needs one condition: `always` or `finally`")
-        steps = steps_of(entry.within, task.step_seconds) if entry.within else None
-        read[name] = Requirement(**{**entry.model_dump(), "within": steps})
-        parsed(read[name], [*task.quantity_names, *decisions], task.text_names)
-    return tuple(read.values())
+def _stated_actions(actuators: Sequence[Actuator], env: gym.Env[Any, Any], taken: Sequence[str]) -> list[ActionEntry]:
+    """Return the names or labels of actuators that the environment states as an attribute, if they are free."""
+    one_choice = len(actuators) == 1 and actuators[0].is_choice
+    names = _stated(env, _STATED_ACTIONS, len(actuators[0].labels) if one_choice else len(actuators))
+    if {*names} & {name.lower() for name in (*taken, *RESERVED)}:
+        return []
+    if one_choice and names:
+        return [ActionEntry(name=actuators[0].name, labels=names)]
+    return [ActionEntry(name=name) for name in names]
 
 
-def _stated_perturbations(stated: _TaskFile, task: Task, env: gym.Env[Any, Any]) -> tuple[Perturbation, ...]:
-    found = []
-    for name, value in stated.perturb.items():
-        inner = {f"{name}.{key}": size for key, size in value.items()} if isinstance(value, dict) else {name: value}
-        for full_name, size in inner.items():
-            sizes = size if isinstance(size, list) else [size, size]
-            _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
-            found.append(perturbation(full_name, sizes[0], sizes[1]))
-    # The constructor refuses perturbations that do not fit the environment.
-    signals = [one.name for one in task.observations]
-    PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}), signals)
-    return tuple(found)
+def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> list[str]:
+    """Return the first of an environment's attributes, or values of its metadata, that names `count` things."""
+    for attribute in attributes:
+        value: Any = None
+        with suppress(Exception):  # the environment's own code
+            value = getattr(env.unwrapped, attribute, None) or env.metadata.get(attribute)
+        if isinstance(value, type) and issubclass(value, Enum):  # numbered from 0
+            value = {member.value: name for name, member in value.__members__.items()}
+        if isinstance(value, Mapping):
+            value = [value.get(i) for i in range(count)] if len(value) == count else None
+        if isinstance(value, list | tuple) and len(value) == count and all(isinstance(one, str) for one in value):
+            return distinct_names(value)
+    return []
 
 
-def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) -> Grid | None:
-    dimensions = []
-    for name, edges in stated.items():
-        unknown = f"`grid.{name}`: there is no such observation or feature; known: {', '.join(known)}"
-        _refuse_if(name not in known, unknown)
-        if isinstance(edges, list):
-            dimensions.append(Dimension(name, tuple(edges)))
-        else:
-            wrong = f"`grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges"
-            _refuse_if(not 1 <= edges <= MAX_CELLS, wrong)
-            dimensions.append(integer_dimension(name, edges))
-    return Grid(tuple(dimensions)) if dimensions else None
+def _successor(gym_id: str) -> list[str]:
+    """Return a sentence if Gymnasium has a newer version of the environment, else nothing."""
+    name, _, version = gym_id.rpartition("-v")
+    namespace, _, name = name.rpartition("/")
+    newest = find_highest_version(namespace or None, name)
+    if not version.isdigit() or newest is None or newest <= int(version):
+        return []
+    return [f"{gym_id} is out of date; its successor is {get_env_id(namespace or None, name, newest)}"]
 
 
-def _named_actuators(
-    stated: Sequence[_ActionEntry], actuators: tuple[Actuator, ...], limits: Limits
-) -> tuple[Actuator, ...]:
-    """Return the actuators with the names, labels, levels and bounds that a file states."""
-    count = len(actuators)
-    _refuse_if(len(stated) != count, f"`actions` has {len(stated)} entries, the environment takes {count}")
-    named = []
-    for entry, given, (*_, integer) in zip(stated, actuators, limits.bounds, strict=True):
-        name, choices = entry.name, len(given.labels)
-        actuator = replace(given, name=name, about=entry.about, unit=entry.unit)
-        if given.is_choice:
-            bounds = entry.low is not None or entry.high is not None
-            _refuse_if(bounds, f"action {name} is a choice; `low` and `high` are for numbers")
-            _refuse_if(bool(entry.levels), f"action {name} is a choice; give `labels` instead of `levels`")
-            wrong = len(entry.labels) not in (0, choices)
-            _refuse_if(wrong, f"action {name} has {len(entry.labels)} labels for {choices} choices")
-            named.append(replace(actuator, labels=tuple(entry.labels) or given.labels))
-        else:
-            _refuse_if(bool(entry.labels), f"action {name} is a number; give `levels` instead of `labels`")
-            named.append(_with_stated_range(entry, actuator, integer=integer))
-    return tuple(named)
+def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) -> tuple[Grid | None, list[str]]:
+    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value.
 
-
-def _with_stated_range(entry: _ActionEntry, actuator: Actuator, *, integer: bool) -> Actuator:
-    """Return the actuator with the levels and bounds that a file states; these must lie within the environment's."""
-    stated = [bound for bound in (entry.low, entry.high) if bound is not None]
-    has_fractions = integer and any(not bound.is_integer() for bound in stated)
-    _refuse_if(has_fractions, f"action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")
-    # The file may state a single-precision bound with fewer digits.
-    slack = 1e-6 * max([1.0, *map(abs, stated)])
-    _refuse_if(
-        any(not actuator.low - slack <= bound <= actuator.high + slack for bound in stated),
-        f"action {entry.name} goes from {actuator.low:g} to {actuator.high:g} in the environment; state `low` and "
-        "`high` within that",
-    )
-    low = actuator.low if entry.low is None else max(entry.low, actuator.low)
-    high = actuator.high if entry.high is None else min(entry.high, actuator.high)
-    is_empty = bool(stated) and low >= high
-    _refuse_if(is_empty, f"action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
-    for name, value in entry.levels.items():
-        _refuse_if(not low <= value <= high, f"level {name} of {entry.name} is outside {low:g} to {high:g}")
-    return replace(actuator, low=low, high=high, levels=tuple(entry.levels.items()))
-
-
-def _check_task_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> None:
-    """Refuse names of quantities, actions and labels that are invalid, or ambiguous in a table or an equation.
-
-    Tables ignore case.
+    Args:
+        rows: observations under random actions, shape (steps, columns); texts come after the numbers.
     """
-    columns = [*quantities, *(actuator.name for actuator in actuators)]
-    for name in columns:
-        wrong = f"`{name:.60}` is not a name; use letters, digits, underscores and no word of Python"
-        _refuse_if(not is_name(name), wrong)
-    outputs = actuators[0].labels if len(actuators) == 1 else ()
-    _check_distinct([*quantities, *outputs])
-    _check_distinct(columns)
-    for a in actuators:
-        _refuse_if(a.name in RESERVED, f"an action cannot be called `{a.name}`, a column of every trace")
-        for word in a.names:
-            wrong = f"the label `{word}` is not one word; use letters, digits and underscores"
-            _refuse_if(not _LABEL.fullmatch(word), wrong)
-        _check_distinct(a.names)
+    rows = rows[:, : len(found)]
+    values = [_whole_numbers(o, column) for o, column in zip(found, rows.T, strict=True)]
+    counts = [high - low + 1 for low, high in values]
+    if all(o.integer for o in found) and math.prod(counts) <= _LARGEST_STATE_SPACE:
+        grid = Grid(tuple(_one_bin_per_value(o, *range_) for o, range_ in zip(found, values, strict=True)))
+        return grid, [f"one table row per state ({grid.size} cells)"]
+    # With many quantities, the first ones that move, without copies of others.
+    copies = copies_of(rows)
+    chosen = [i for i in range(len(found)) if np.ptp(rows[:, i]) > STILL and i not in copies][:_MOST_DIMENSIONS]
+    if not chosen:
+        return None, ["no observation changed under random actions, so there is no grid"]
+    # Whole numbers get one bin per value, those with few values first, as long as the grid stays small enough; there
+    # each of the other quantities counts as two bins.
+    one_bin_each: list[int] = []
+    for most in sorted(counts[i] for i in chosen if counts[i] < math.inf):
+        own = [i for i in chosen if counts[i] <= most]
+        if math.prod(counts[i] if i in own else 2 for i in chosen) <= _LARGEST_STATE_SPACE:
+            one_bin_each = own
+    cells = math.prod(counts[i] for i in one_bin_each)
+    bins = int(np.clip((_CELLS_WANTED / cells) ** (1 / max(len(chosen) - len(one_bin_each), 1)), 2, 8))
+    dimensions = []
+    for i in chosen:
+        quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
+        low, high = rows[:, i].min(), rows[:, i].max()
+        edges = sorted({edge for value in quantiles if low < (edge := to_digits(value, 3)) <= high})
+        edges = edges or [to_digits((low + high) / 2, 3)]  # most rows hold the lowest value
+        dimensions.append(
+            _one_bin_per_value(found[i], *values[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges))
+        )
+    grid = Grid(tuple(dimensions))
+    shape = " x ".join(map(str, grid.shape))
+    remarks = []
+    size = f"({shape} = {grid.size} cells)"
+    if len(one_bin_each) < len(chosen):
+        remarks.append(f"a table's bins lie at quantiles of {len(rows):,} steps of random actions {size}")
+    if one_bin_each:
+        one_each = f"a table has one bin a value for {', '.join(found[i].name for i in one_bin_each)}"
+        remarks.append(one_each if remarks else f"{one_each} {size}")
+    if len(chosen) < len(found):
+        remarks.append(f"a table looks at {', '.join(grid.names)} only")
+    return grid, remarks
 
 
-def _check_distinct(names: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        _refuse_if(name.lower() in seen, f"the name `{name}` is used twice")
-        seen.add(name.lower())
+def _whole_numbers(observation: Observation, column: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the least and the largest of whole numbers: those of an integer space, or a few that were seen.
+
+    They are infinite for other numbers.
+    """
+    if observation.integer:
+        return observation.low, observation.high
+    low, high = float(column.min()), float(column.max())
+    is_whole = bool((column == np.rint(column)).all()) and high - low < _FEW_VALUES
+    return (low, high) if is_whole else (-math.inf, math.inf)
+
+
+def _one_bin_per_value(observation: Observation, low: float, high: float) -> Dimension:
+    return Dimension(observation.name, tuple(np.arange(low, high) + 0.5))

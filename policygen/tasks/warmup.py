@@ -32,8 +32,8 @@ STILL = 1e-9  # a smaller range is none
 _MOST_NAMED = 8  # columns of a group
 
 UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
-MANY_STEPS = 100  # of an episode that checks an environment without a task file
-_FEW_STEPS = 2  # with a task file
+MANY_CHECKED = 100  # of an episode that checks an environment without a task file
+FEW_CHECKED = 2  # with a task file
 _STREAM = 2  # of random actions; without it, a draw of the environment from the same seed would be alike
 _CHECK_SECONDS = 0.5  # time limit of an episode that checks an environment
 _TOLERANCE = 1e-5  # relative and absolute: a reused simulator may differ in the last bits (Box2D)
@@ -225,7 +225,7 @@ def ignores_seed(
     width: int,
     step_timeout: float,
     *,
-    steps: int = _FEW_STEPS,
+    steps: int = FEW_CHECKED,
 ) -> bool:
     """Whether two episodes with the same seed and the same actions differ.
 

@@ -15,9 +15,8 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
 from policygen.tasks import warmup
-from policygen.tasks.discovery import task_from_gym
 from policygen.tasks.draft import draft_of
-from policygen.tasks.load import load_task, task_of
+from policygen.tasks.load import load_task, task_from_gym, task_of
 from policygen.tasks.task import output_names
 
 discovered = functools.cache(task_from_gym)

@@ -346,15 +346,15 @@ def test_many_facts_are_cut_and_an_unreadable_model_has_none() -> None:
 # The regular expressions of three rooms, each with its reason; none reads prose.
 PATTERNS = {
     "tasks/actions": [r"bool|u?int(8|16|32|64)|float(16|32|64)"],  # types of numpy in a saved task
-    "tasks/discovery": ["[a-z]{3,20}"],  # words of an observed text, which are offered to a table
     # addresses in memory, left out where two specs are compared; Gymnasium ids
     "tasks/environments": [r"\b0x[0-9a-f]+", r"(\w+(\.\w+)*:)?[^:\s]+"],
-    "tasks/load": ["[A-Za-z0-9_]{1,60}", r".+-v\d+"],  # labels of a task file; Gymnasium ids
+    "tasks/load": [r".+-v\d+"],  # Gymnasium ids
     "tasks/perturb": [r"([\w.]+)=(NUMBER)(?:\.\.(NUMBER))?"],  # --perturb NAME=SIZE
     # the language of requirements
     "tasks/requirements": [
         *(r"([A-Za-z_]\w*)\s+changes", r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)", r"\binfo_([A-Za-z_]\w*)")
     ],
+    "tasks/taskfile": ["[A-Za-z0-9_]{1,60}"],  # labels of a task file
     "tasks/task": [r'"[^"]*"|[A-Za-z_]\w*'],  # names in an expression
     # values of files that name modules, paths or files
     "tasks/trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],

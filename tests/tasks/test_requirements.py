@@ -8,10 +8,10 @@ import pytest
 
 from policygen.errors import TaskError
 from policygen.tasks.draft import draft_of
-from policygen.tasks.load import task_from_file
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.requirements import Requirement
 from policygen.tasks.task import Task
+from policygen.tasks.taskfile import task_from_file
 
 
 def stated(folder: Path, lines: str, gym_id: str = "Pendulum-v1", more: str = "") -> Task:

@@ -16,8 +16,8 @@ from policygen.quantities.grid import Dimension
 from policygen.search.resume import preview
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make_env
-from policygen.tasks.load import task_from_file
 from policygen.tasks.records import task_from_record, task_to_record
+from policygen.tasks.taskfile import task_from_file
 
 LAKE = """
 name = "lake"

@@ -1,0 +1,370 @@
+"""Read task files (`envs/*.toml`): checked, and omitted keys filled in from the environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import gymnasium as gym
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
+from policygen.files import find_resource, read, toml_of
+from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
+from policygen.quantities.text import is_name
+from policygen.tasks.actions import RESERVED, ActionLayout, actuators_of, limits_of, with_bounds
+from policygen.tasks.documentation import documentation_of, has_model, model_facts, step_seconds_of
+from policygen.tasks.environments import make
+from policygen.tasks.faults import STEP_TIMEOUT, close
+from policygen.tasks.perturb import Perturbation, perturbation
+from policygen.tasks.perturbed_env import PerturbedEnv
+from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
+from policygen.tasks.spaces import Actuator, Height, Observation, ObservedText, layout_of, observations_of, texts_of
+from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
+from policygen.tasks.trust import check_names, is_shipped
+from policygen.tasks.warmup import FEW_CHECKED, UNSEEDED, WarmUp, ignores_seed, warm_up
+
+_LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
+_Named = TypeVar("_Named", Observation, ObservedText)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _TextEntry(_Strict):
+    name: str
+    about: str = ""
+
+
+class ObservationEntry(_TextEntry):
+    """An observed number, as a file describes it."""
+
+    unit: str = ""
+    derived: str = ""
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
+
+
+class ActionEntry(_TextEntry):
+    """An actuator, as a file describes it."""
+
+    name: str = "action"
+    unit: str = ""
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
+    labels: list[str] = []
+    levels: dict[str, FiniteFloat] = {}
+
+
+class _HeightEntry(_Strict):
+    name: str
+    body: str | int
+    spheres: list[tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]] = Field(min_length=1)
+
+
+class _HarvestedEntry(_Strict):
+    gymnasium: str
+    observation_space: str
+    action_space: str
+    facts: list[str] = []
+
+
+class _OptimumEntry(_Strict):
+    value: FiniteFloat
+    source: str
+
+
+class _RequirementEntry(_Strict):
+    name: str = Field(min_length=1, max_length=60)
+    always: str = ""
+    at_end: str = Field(default="", alias="finally")
+    after: str = ""
+    within: str = ""
+    hard: bool = True
+    allowed: float = Field(default=0.01, ge=0, lt=1)
+
+
+class TaskFile(_Strict):
+    """The keys of a task file; all but two may be left out."""
+
+    name: str
+    gym_id: str
+    kwargs: dict[str, Any] = {}
+    about: str = ""
+    hints: list[str] = []
+    facts: list[str] = []
+    max_steps: int | None = Field(default=None, gt=0, le=10_000_000)
+    discount: float = Field(default=0.99, gt=0, le=1)
+    solved: FiniteFloat | None = None
+    optimum: _OptimumEntry | None = None
+    observations: list[ObservationEntry] = []
+    texts: list[_TextEntry] = []
+    actions: list[ActionEntry] = []
+    features: dict[str, str] = {}
+    reward: str = ""
+    ends: str = ""
+    starts: dict[str, str] = {}
+    requirements: list[_RequirementEntry] = Field(default=[], max_length=MOST_REQUIREMENTS)
+    perturb: dict[str, float | list[float] | dict[str, float | list[float]]] = {}
+    step_seconds: float | None = Field(default=None, gt=0)
+    inputs: list[str] = []
+    grid: dict[str, int | list[float]] = {}
+    run: dict[str, Any] = {}
+    heights: list[_HeightEntry] = []
+    harvested: _HarvestedEntry | None = None
+
+
+def harvested_file(gym_id: str) -> Path | None:
+    """Return the shipped file on an environment of Gymnasium; None if there is none."""
+    return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
+
+
+def _harvested_seconds(gym_id: str) -> float | None:
+    """Return the seconds of a step by the shipped file on an environment of Gymnasium; None if there are none."""
+    path = harvested_file(gym_id)
+    return toml_of(path.read_text(encoding="utf-8")).get("step_seconds") if path is not None else None
+
+
+def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
+    """Read a task file.
+
+    Args:
+        trust: whether the file may name modules to import and paths to read; shipped files may.
+        step_timeout: limit on one step in seconds, if the environment must be played to complete the task.
+
+    Raises:
+        TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or path.
+        EnvironmentFault: the environment fails or does not answer.
+    """
+    try:
+        stated = TaskFile.model_validate(read(path, toml_of, named=TaskError))
+    except ValidationError as error:
+        raise TaskError(f"{path.name}: {explain(error, TaskFile.model_fields)}") from None
+    if not (trust or is_shipped(path)):
+        check_names(stated.gym_id, stated.kwargs, path.name)
+    env = make(stated.gym_id, stated.kwargs)
+    try:
+        task = complete(stated, env, step_timeout)
+        return replace(task, assumed=(*task.assumed, UNSEEDED)) if task.unseeded else task
+    except EnvironmentFault:
+        raise
+    except UsageError as error:
+        raise TaskError(f"{path.name}: {error}") from None
+    finally:
+        close(env, step_timeout)
+
+
+def _refuse_if(wrong: bool, sentence: str) -> None:
+    if wrong:
+        raise TaskError(sentence)
+
+
+def complete(
+    stated: TaskFile,
+    env: gym.Env[Any, Any],
+    step_timeout: float,
+    *,
+    warm: WarmUp | None = None,
+    checked: int = FEW_CHECKED,
+) -> Task:
+    """Return the task of a file, with omitted keys filled in from the environment.
+
+    Args:
+        warm: the environment under random actions, if they have been played; else, they are for a file without prose.
+        checked: number of steps of an episode that checks whether the environment follows its seed.
+    """
+    found, texts = observations_of(env.observation_space), texts_of(env.observation_space)
+    found = _with_stated_names(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
+    texts = _with_stated_names(texts, stated.texts, "`texts` names {} texts", stated.gym_id)
+    observed = [observation.name for observation in found]
+    kind, actuators, action_layout = actuators_of(env.action_space, [*observed, *(text.name for text in texts)])
+    if stated.actions:
+        actuators = _named_actuators(stated.actions, actuators, action_layout)
+    actuators, assumed = with_bounds(actuators)
+    known = [*observed, *stated.features]
+    _check_task_names([*known, *(text.name for text in texts)], actuators)
+    unknown = [name for name in stated.inputs if name not in known]
+    _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
+    width = len(found) + sum(text.columns for text in texts)
+    unseeded = ignores_seed(env, found, width, step_timeout, steps=checked)
+    facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
+    if not facts and stated.harvested is None:
+        facts = list(model_facts(env, [a.name for a in actuators]))
+    documentation = ""
+    if not stated.about.strip():
+        with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
+            found = (warm or warm_up(env, width, step_timeout)).told(found)
+        documentation = documentation_of(env)
+    spec = env.spec
+    task = Task(
+        name=stated.name,
+        gym_id=stated.gym_id,
+        kwargs=tuple(stated.kwargs.items()),
+        observations=tuple(found),
+        texts=tuple(texts),
+        layout=layout_of(env.observation_space),
+        action_layout=action_layout,
+        actuators=actuators,
+        action_space=kind,
+        max_steps=stated.max_steps or (spec and spec.max_episode_steps) or DEFAULT_MAX_STEPS,
+        features=tuple(stated.features.items()),
+        reward=stated.reward.strip(),
+        ends=stated.ends.strip(),
+        starts=tuple(stated.starts.items()),
+        about=stated.about.strip(),
+        hints=tuple(hint.strip() for hint in stated.hints),
+        documentation=documentation,
+        facts=tuple(fact.strip() for fact in facts),
+        heights=_stated_heights(stated.heights, env),
+        discount=stated.discount,
+        solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
+        optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
+        step_seconds=stated.step_seconds or step_seconds_of(env) or _harvested_seconds(stated.gym_id),
+        run=tuple(stated.run.items()),
+        inputs=tuple(stated.inputs),
+        grid=_stated_grid(stated.grid, known),
+        assumed=tuple(assumed),
+        unseeded=unseeded,
+    )
+    _ = task.parsed_features  # a mistake in a feature is reported now
+    task = replace(task, perturb=_stated_perturbations(stated, task, env))
+    return replace(task, requirements=_stated_requirements(stated, task)) if stated.requirements else task
+
+
+def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what: str, gym_id: str) -> list[_Named]:
+    """Return the environment's observations or texts with the names, units and meanings that a file states, if any."""
+    if not entries:
+        return found
+    _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
+    return [replace(one, **entry.model_dump(exclude_none=True)) for one, entry in zip(found, entries, strict=True)]
+
+
+def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, ...]:
+    _refuse_if(
+        bool(entries) and not has_model(env), "`heights` are of bodies of a MuJoCo model, which there is none of"
+    )
+    for entry in entries:
+        try:
+            env.unwrapped.model.body(entry.body)
+        except (KeyError, IndexError) as error:
+            raise TaskError(f"`heights`: the model has no body {entry.body!r}: {error}") from None
+    return tuple(Height(one.name, one.body, tuple(one.spheres)) for one in entries)
+
+
+def _stated_requirements(stated: TaskFile, task: Task) -> tuple[Requirement, ...]:
+    """Return the requirements of a file; each is parsed once, so that a mistake is reported now."""
+    read: dict[str, Requirement] = {}
+    decisions = [name for name in decision_names(task) if name not in task.quantity_names]
+    for entry in stated.requirements:
+        name = entry.name
+        _refuse_if(name in read, f"two requirements are called `{name}`; give each a name of its own")
+        not_one_condition = bool(entry.always) == bool(entry.at_end)
+        _refuse_if(not_one_condition, f"requirement `{name}` needs one condition: `always` or `finally`")
+        steps = steps_of(entry.within, task.step_seconds) if entry.within else None
+        read[name] = Requirement(**{**entry.model_dump(), "within": steps})
+        parsed(read[name], [*task.quantity_names, *decisions], task.text_names)
+    return tuple(read.values())
+
+
+def _stated_perturbations(stated: TaskFile, task: Task, env: gym.Env[Any, Any]) -> tuple[Perturbation, ...]:
+    found = []
+    for name, value in stated.perturb.items():
+        inner = {f"{name}.{key}": size for key, size in value.items()} if isinstance(value, dict) else {name: value}
+        for full_name, size in inner.items():
+            sizes = size if isinstance(size, list) else [size, size]
+            _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
+            found.append(perturbation(full_name, sizes[0], sizes[1]))
+    if found:  # the constructor refuses perturbations that do not fit the environment
+        signals = [one.name for one in task.observations]
+        PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}), signals)
+    return tuple(found)
+
+
+def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) -> Grid | None:
+    dimensions = []
+    for name, edges in stated.items():
+        unknown = f"`grid.{name}`: there is no such observation or feature; known: {', '.join(known)}"
+        _refuse_if(name not in known, unknown)
+        if isinstance(edges, list):
+            dimensions.append(Dimension(name, tuple(edges)))
+        else:
+            wrong = f"`grid.{name}` has {edges:,} bins; give 1 to {MAX_CELLS:,}, or a list of edges"
+            _refuse_if(not 1 <= edges <= MAX_CELLS, wrong)
+            dimensions.append(integer_dimension(name, edges))
+    return Grid(tuple(dimensions)) if dimensions else None
+
+
+def _named_actuators(
+    stated: Sequence[ActionEntry], actuators: tuple[Actuator, ...], layout: ActionLayout | None
+) -> tuple[Actuator, ...]:
+    """Return the actuators with the names, labels, levels and bounds that a file states."""
+    count = len(actuators)
+    _refuse_if(len(stated) != count, f"`actions` has {len(stated)} entries, the environment takes {count}")
+    named = []
+    for entry, given, (*_, integer) in zip(stated, actuators, limits_of(actuators, layout).bounds, strict=True):
+        name, choices = entry.name, len(given.labels)
+        actuator = replace(given, name=name, about=entry.about, unit=entry.unit)
+        if given.is_choice:
+            bounds = entry.low is not None or entry.high is not None
+            _refuse_if(bounds, f"action {name} is a choice; `low` and `high` are for numbers")
+            _refuse_if(bool(entry.levels), f"action {name} is a choice; give `labels` instead of `levels`")
+            wrong = len(entry.labels) not in (0, choices)
+            _refuse_if(wrong, f"action {name} has {len(entry.labels)} labels for {choices} choices")
+            named.append(replace(actuator, labels=tuple(entry.labels) or given.labels))
+        else:
+            _refuse_if(bool(entry.labels), f"action {name} is a number; give `levels` instead of `labels`")
+            named.append(_with_stated_range(entry, actuator, integer=integer))
+    return tuple(named)
+
+
+def _with_stated_range(entry: ActionEntry, actuator: Actuator, *, integer: bool) -> Actuator:
+    """Return the actuator with the levels and bounds that a file states; these must lie within the environment's."""
+    stated = [bound for bound in (entry.low, entry.high) if bound is not None]
+    has_fractions = integer and any(not bound.is_integer() for bound in stated)
+    _refuse_if(has_fractions, f"action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")
+    # The file may state a single-precision bound with fewer digits.
+    slack = 1e-6 * max([1.0, *map(abs, stated)])
+    _refuse_if(
+        any(not actuator.low - slack <= bound <= actuator.high + slack for bound in stated),
+        f"action {entry.name} goes from {actuator.low:g} to {actuator.high:g} in the environment; state `low` and "
+        "`high` within that",
+    )
+    low = actuator.low if entry.low is None else max(entry.low, actuator.low)
+    high = actuator.high if entry.high is None else min(entry.high, actuator.high)
+    is_empty = bool(stated) and low >= high
+    _refuse_if(is_empty, f"action {entry.name} goes from {low:g} to {high:g}: state a `low` below its `high`")
+    for name, value in entry.levels.items():
+        _refuse_if(not low <= value <= high, f"level {name} of {entry.name} is outside {low:g} to {high:g}")
+    return replace(actuator, low=low, high=high, levels=tuple(entry.levels.items()))
+
+
+def _check_task_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> None:
+    """Refuse names of quantities, actions and labels that are invalid, or ambiguous in a table or an equation.
+
+    Tables ignore case.
+    """
+    columns = [*quantities, *(actuator.name for actuator in actuators)]
+    for name in columns:
+        wrong = f"`{name:.60}` is not a name; use letters, digits, underscores and no word of Python"
+        _refuse_if(not is_name(name), wrong)
+    outputs = actuators[0].labels if len(actuators) == 1 else ()
+    _check_distinct([*quantities, *outputs])
+    _check_distinct(columns)
+    for a in actuators:
+        _refuse_if(a.name in RESERVED, f"an action cannot be called `{a.name}`, a column of every trace")
+        for word in a.names:
+            wrong = f"the label `{word}` is not one word; use letters, digits and underscores"
+            _refuse_if(not _LABEL.fullmatch(word), wrong)
+        _check_distinct(a.names)
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        _refuse_if(name.lower() in seen, f"the name `{name}` is used twice")
+        seen.add(name.lower())
