@@ -38,12 +38,11 @@ def show(
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
     if check:
-        from policygen.extensions.check import Interval
-        from policygen.extensions.check import check as checked
+        from policygen.extensions.check import Interval, report
 
         ranges = {o.name: Interval(o.low, o.high) for o in policy.task.observations}
         say("\n# proved for all observations in these ranges:")
-        say("\n".join(checked(policy, ranges).lines(policy, ranges)))
+        say("\n".join(report(policy, ranges)))
     if (source / "attempts.jsonl").exists():
         _show_run(source, attempt)
     if output is not None:

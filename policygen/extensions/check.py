@@ -10,9 +10,10 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from policygen.errors import UsageError
 from policygen.policies.policy import Policy
@@ -35,6 +36,9 @@ class Interval:
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high or (self.nan and value != value)
+
+    def __str__(self) -> str:
+        return f"{self.low:.6g} to {self.high:.6g}"
 
 
 EVERYTHING = Interval(-math.inf, math.inf, nan=True)
@@ -110,6 +114,11 @@ def intervals(program: Program, inputs: Mapping[str, Interval]) -> list[Any]:
     return values
 
 
+def _column(actions: npt.NDArray[Any], index: int) -> Interval:
+    """Return the interval of one part of some actions, shape (n, parts)."""
+    return around([float(actions[:, index].min()), float(actions[:, index].max())])
+
+
 def _value(program: Program, step: Step, x: Sequence[Any], inputs: Mapping[str, Interval]) -> Any:
     match step.op:
         case "input":
@@ -145,42 +154,36 @@ def _value(program: Program, step: Step, x: Sequence[Any], inputs: Mapping[str, 
             found = entries[cells]
             return around([float(found.min()), float(found.max())]) if entries.ndim == 1 else found
         case "part":
-            return around([float(x[0][:, step.data].min()), float(x[0][:, step.data].max())])
+            return _column(x[0], step.data)
         case "equals" | "contains":
             return Interval(0.0, float(step.op == "contains" or float(step.data) in x[0]))
     return result(step.op, *x)
 
 
-@dataclass(frozen=True)
-class Checked:
-    """The proved ranges of a policy: of what it remembers, of its outputs before limits, and constant conditions."""
+class Checked(NamedTuple):
+    """The proved ranges of a policy: of what it remembers, of its actuators before limits, and of every step."""
 
     remembered: dict[str, Interval]
     outputs: dict[str, Interval]
-    steps: list[Interval]
-
-    def lines(self, policy: Policy, ranges: Mapping[str, Interval]) -> list[str]:
-        """Return the report, one line for each fact."""
-        said = [f"{name}: {_text(x)}" for name, x in [*ranges.items(), *self.remembered.items()]]
-        said.append("")
-        for actuator in policy.task.actuators:
-            for name in (n for n in self.outputs if n == actuator.name):
-                x = self.outputs[name]
-                leaves = not actuator.is_choice and (x.low < actuator.low or x.high > actuator.high)
-                limits = f"; its limits {actuator.low:g} to {actuator.high:g} can be exceeded, then it is cut"
-                said.append(f"{name}: {_text(x)}{limits * leaves}")
-        constant = [s for p, s in enumerate(policy.program.steps) if s.op in TESTS and _constant(self.steps[p])]
-        never = f"{len(constant)} conditions never change, so branches of theirs are never taken: "
-        said += [never + ", ".join(sorted({step.op for step in constant}))] * bool(constant)
-        return said
+    steps: list[Any]  # of `look_up` the entries that can be found
 
 
-def _constant(x: Any) -> bool:
-    return isinstance(x, Interval) and x.low == x.high and not x.nan
-
-
-def _text(x: Interval) -> str:
-    return f"{x.low:.6g} to {x.high:.6g}"
+def report(policy: Policy, ranges: Mapping[str, Interval]) -> list[str]:
+    """Return what `check` proves, one line for each fact; its arguments and errors are those of `check`."""
+    found = check(policy, ranges)
+    said = [f"{name}: {x}" for name, x in [*ranges.items(), *found.remembered.items()]]
+    said.append("")
+    for actuator in (one for one in policy.task.actuators if one.name in found.outputs):
+        x = found.outputs[actuator.name]
+        leaves = not actuator.is_choice and (x.low < actuator.low or x.high > actuator.high)
+        limits = f"; its limits {actuator.low:g} to {actuator.high:g} can be exceeded, then it is cut"
+        said.append(f"{actuator.name}: {x}{limits * leaves}")
+    tests = [(step.op, x) for step, x in zip(policy.program.steps, found.steps, strict=True) if step.op in TESTS]
+    constant = [op for op, x in tests if x.low == x.high and not x.nan]
+    if constant:
+        never = f"{len(constant)} conditions never change, so branches of theirs are never taken"
+        said.append(f"{never}: {', '.join(sorted(set(constant)))}")
+    return said
 
 
 def check(policy: Policy, ranges: Mapping[str, Interval]) -> Checked:
@@ -192,12 +195,12 @@ def check(policy: Policy, ranges: Mapping[str, Interval]) -> Checked:
     program = policy.program
     if missing := [name for name in policy.task.columns if name not in ranges]:
         raise UsageError(f"no range is known of {', '.join(missing)}")
-    slots, parts = list(map(slot_of, policy.remembers)), policy.decision_parts
+    slots = list(map(slot_of, policy.remembers))
     memory = dict.fromkeys(slots, NOTHING_YET)
 
     def after(known: Mapping[str, Interval]) -> dict[str, Interval]:
         values = intervals(program, {**ranges, **known})
-        found = [values[i] for i in program.results[parts:]]
+        found = [values[i] for i in program.results[policy.decision_parts :]]
         return {slot: hull(NOTHING_YET, x) for slot, x in zip(slots, found, strict=True)}
 
     for rounds in range(_MOST_ROUNDS):
@@ -210,12 +213,11 @@ def check(policy: Policy, ranges: Mapping[str, Interval]) -> Checked:
     for _ in range(_NARROWINGS if slots else 0):  # bounds after a step are bounds before the next
         memory = after(memory)
     values = intervals(program, {**ranges, **memory})
-    outputs = {name: values[p] for p, name in program.names.items() if isinstance(values[p], Interval)}
+    outputs = {name: values[p] for p, name in program.names.items()}
     if policy.finds_whole_action or policy.task.action_space == "discrete":
         found = values[program.results[0]]
         for k, actuator in enumerate(policy.task.actuators):
-            one = found if isinstance(found, Interval) else around([found[:, k].min(), found[:, k].max()])
-            outputs[actuator.name] = one
+            outputs[actuator.name] = found if isinstance(found, Interval) else _column(found, k)
     return Checked(memory, outputs, values)
 
 

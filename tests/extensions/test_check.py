@@ -11,7 +11,7 @@ import pytest
 from exporting import CASES, CHECKOUT, SHIPPED, written
 from support import Line
 
-from policygen.extensions.check import Interval, check
+from policygen.extensions.check import Interval, check, report
 from policygen.policies.policy import Policy
 from policygen.quantities.spelling import row_function
 
@@ -54,7 +54,7 @@ def test_published_policies_stay_within_their_intervals(file: Path) -> None:
 def test_limits_that_can_be_left_are_told() -> None:
     policy = written("torque = -10*sin - 2*rate + where(rate > 20, 1, 0)", "pendulum")
     ranges = {name: Interval(-1.0, 1.0) for name in ("cos", "sin")} | {"rate": Interval(-8.0, 8.0)}
-    said = check(policy, ranges).lines(policy, ranges)
+    said = report(policy, ranges)
     assert "torque: -26 to 26; its limits -2 to 2 can be exceeded, then it is cut" in said
     assert any(line.startswith("1 conditions never change") for line in said)
     slow = written("let slow = 0.9*prev(slow) + 0.1*rate\ntorque = 0.1*slow", "pendulum")
