@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -404,37 +403,27 @@ def export(
     source: Policy | str | Path,
     to: Literal["c", "python", "st"],
     path: str | Path | None = None,
-    *,
-    float32: bool = False,
-    on_nan: Literal["hold", "zero", "fault"] | None = None,
 ) -> str:
     """Export a policy as C99, plain Python or Structured Text (IEC 61131-3); also write it to `path`.
 
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
             decisions in C with those in three episodes, which are played for it.
-        float32: all arithmetic of C in single precision. With a folder, a warning says how many decisions that changes.
-        on_nan: reaction of C to an observation that is NaN or infinite: `hold` (repeat the last action), `zero`, or
-            `fault` (no action, only the returned status). None: as in Python, where an expression reads NaN as 0 and
-            infinity as +-1e6, and a NaN falls into the last bin.
 
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.c import Options, c_files
+    from policygen.extensions.export.c import c_files
     from policygen.extensions.export.formats import exported
 
-    options, policy = Options(float32, on_nan), _policy(source)
+    policy = _policy(source)
     facts = origin_of(policy, source)
-    text = exported(policy, to, facts, options)
+    text = exported(policy, to, facts)
     if to == "c" and path is not None and Path(path).suffix == "":
         with Players(policy.task) as players:
             episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
-        files, warning = c_files(policy, facts, episodes, options)
-        if warning:
-            warnings.warn(warning, stacklevel=2)
         make_folder(Path(path), "write elsewhere")
-        for name, content in files.items():
+        for name, content in c_files(policy, facts, episodes).items():
             write_named(Path(path) / name, content)
     elif path is not None:
         write_named(Path(path), text)

@@ -49,8 +49,8 @@ class _PythonWriter(Writer):
 
     leave: ClassVar[str]  # the statement that leaves the quick form if `total` is not finite
 
-    def __init__(self, program: Program, inputs: Sequence[str], *, careful: bool, real: Any = float) -> None:
-        self.careful, self._real = careful, real
+    def __init__(self, program: Program, inputs: Sequence[str], *, careful: bool) -> None:
+        self.careful = careful
         self.bound: list[Any] = []  # values of the names b0, b1, ...
         self._covered = _covered(program)
         self._checked: list[str] = []  # names of the values that have to be finite
@@ -69,7 +69,7 @@ class _PythonWriter(Writer):
 
     def literal(self, value: float) -> str:
         """Bind a constant."""
-        return self.bind(self._real(value))
+        return self.bind(float(value))
 
     def define(self, name: str, text: str, kind: Kind) -> str:
         """Add an assignment."""
@@ -93,7 +93,7 @@ class _PythonWriter(Writer):
                 return self.call("highest of many", ", ".join(values))
             case "limited":
                 low, high, integer = step.data
-                inside = self.call("limited", a, self.bind(self._real(low)), self.bind(self._real(high)))
+                inside = self.call("limited", a, self.bind(float(low)), self.bind(float(high)))
                 return self.call("rint", inside) if integer else inside
             case "look_up":
                 return self.look_up(values, *self.program.tables[step.data])
@@ -213,17 +213,15 @@ def _looked_up(grid: Grid, entries: Array, n: int, *values: Any) -> Array:
     )
 
 
-@functools.cache
-def _column_names(real: type) -> dict[str, Any]:
-    return {
-        **{_NAMES[name]: operation.batch for name, operation in OPERATIONS.items()},
-        **{"where": np.where, "vdot": np.vdot, "isfinite": math.isfinite, "clip": np.clip, "rint": np.rint},
-        **{"greater": np.greater, "int64": np.int64, "real": real},
-        **{"looked_up": _looked_up, "contains": _contains, "highest": _highest},
-        "as_real": lambda values: np.asarray(values, real),
-        "finite": lambda values: finite(np.asarray(values, real)),
-        "single": lambda values: np.asarray(values, np.float32).astype(real),
-    }
+_COLUMN_NAMES = {
+    **{_NAMES[name]: operation.batch for name, operation in OPERATIONS.items()},
+    **{"where": np.where, "vdot": np.vdot, "isfinite": math.isfinite, "clip": np.clip, "rint": np.rint},
+    **{"greater": np.greater, "int64": np.int64, "real": np.float64},
+    **{"looked_up": _looked_up, "contains": _contains, "highest": _highest},
+    "as_real": lambda values: np.asarray(values, np.float64),
+    "finite": lambda values: finite(np.asarray(values, np.float64)),
+    "single": lambda values: np.asarray(values, np.float32).astype(np.float64),
+}
 
 
 @functools.lru_cache(maxsize=512)
@@ -269,19 +267,16 @@ def row_function(
     return function
 
 
-def column_function(program: Program, real: type = np.float64, *, careful: bool = False) -> ColumnFunction:
+def column_function(program: Program, *, careful: bool = False) -> ColumnFunction:
     """Return a function of one column of shape (n,) per input that returns the results; some may be numbers.
 
     Call it with numpy's warnings off (`np.errstate(all="ignore")`).
-
-    Args:
-        real: the type of the columns and of all arithmetic: float64 or float32.
     """
     inputs = [f"x[{i}]" for i in range(len(program.inputs))]
-    writer = _ColumnWriter(program, inputs, careful=careful, real=float if real is np.float64 else real)
-    leave = functools.cache(lambda: column_function(program, real, careful=True))
+    writer = _ColumnWriter(program, inputs, careful=careful)
+    leave = functools.cache(lambda: column_function(program, careful=True))
     body = [*writer.lines, f"return {_tuple(writer.results)}"]
-    function: ColumnFunction = _function(body, "x", [*writer.bound, leave], _column_names(real))
+    function: ColumnFunction = _function(body, "x", [*writer.bound, leave], _COLUMN_NAMES)
     return function
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 
 from policygen.errors import UsageError
-from policygen.extensions.export.c import PLAIN, Options, PolicyInC
+from policygen.extensions.export.c import PolicyInC
 from policygen.extensions.export.source import Source
 from policygen.extensions.export.st import PolicyInST
 from policygen.policies.policy import Policy
@@ -16,25 +16,20 @@ from policygen.policies.policy import Policy
 FORMATS = ("c", "python", "st")
 
 
-def exported(policy: Policy, to: str, facts: Sequence[str] = (), options: Options = PLAIN) -> str:
+def exported(policy: Policy, to: str, facts: Sequence[str] = ()) -> str:
     """Return the policy as text in the format `to`, one of `FORMATS`.
 
     Args:
         facts: sentences about its origin and score, for the first comment.
-        options: settings of C.
 
     Raises:
-        UsageError: the format is unknown, or an option does not apply to it.
+        UsageError: the format is unknown.
         PolicyError: this kind of policy cannot be exported.
     """
     if to not in FORMATS:
         raise UsageError(f"a policy can be exported to {', '.join(FORMATS)}, not to `{to}`")
-    if to == "c":
-        return PolicyInC(policy, facts, options).text()
-    if options != PLAIN:
-        flag = "--float32" if options.float32 else "--on-nan"
-        raise UsageError(f"{flag} is for policies exported to c, not to {to}: leave it out")
-    return (PolicyInST if to == "st" else PolicyInPython)(policy, facts).text()
+    language: type[Any] = {"c": PolicyInC, "python": PolicyInPython, "st": PolicyInST}[to]
+    return str(language(policy, facts).text())
 
 
 class PolicyInPython(Source):
