@@ -247,13 +247,24 @@ def _play_in_worker(
         return fault, simulator.steps - before
 
 
-def evaluate(policy: Policy, seeds: Sequence[int], *, task: Task | None = None) -> Score:
-    """Score a policy: exactly if possible, else over one episode per seed.
+def evaluate(
+    policy: Policy,
+    seeds: Sequence[int],
+    task: Task | None = None,
+    jobs: int | None = None,
+    step_timeout: float = STEP_TIMEOUT,
+    *,
+    isolate_foreign: bool = False,
+) -> Score:
+    """Score a policy: exactly if possible, else over one episode per seed; count violations of the task's requirements.
 
     Args:
         policy: any policy; its own task unless `task` is given.
         seeds: environment seeds. An exact score needs none, but requirements of the task are checked in their episodes.
+        jobs, step_timeout: as in `Players`.
+        isolate_foreign: whether an environment of other packages plays in other processes, see `Players.isolated`.
     """
     task = task or policy.task
-    with Players(task) as players:
+    with Players(task, jobs, step_timeout=step_timeout) as players:
+        players.isolated = isolate_foreign and players.foreign
         return Course(task, seeds, players.play, players.engine, finite_mdp(task)).score(policy, len(seeds))

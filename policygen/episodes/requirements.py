@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
 from policygen.policies.features import Reader, decision_columns
-from policygen.quantities.spelling import ColumnFunction, compiled
+from policygen.quantities.spelling import compiled
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.requirements import Requirement, parsed
 from policygen.tasks.task import Task, decision_names
@@ -30,7 +29,6 @@ _DISTANCE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +113,13 @@ class Requirements:
 
     def shares(self, trajectories: Sequence[Trajectory]) -> Floats:
         """Return shares of violating steps and mean excesses over the limit, shape (2, requirements, episodes)."""
-        found = [[one.in_episode(episode) for episode in trajectories] for one in self._compiled]
-        return np.array([[[getattr(one, name) for one in row] for row in found] for name in ("share", "excess")])
+        found = [[one.in_episode(episode)[:2] for episode in trajectories] for one in self._compiled]
+        return np.moveaxis(np.array(found), 2, 0)
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
         """Return the two sides of each comparison in an episode; requirements without a comparison are left out."""
-        return [found for one in self._compiled if (found := one.sides(trajectory)) is not None]
+        compared = [one for one in self._compiled if one.sides]
+        return [Sides(one.requirement.name, one.sides[0], *one.values(trajectory)[-2:]) for one in compared]
 
 
 class Penalty:
@@ -172,83 +171,67 @@ class _Compiled:
     """A requirement whose condition, event and sides are functions of an episode's rows."""
 
     def __init__(self, task: Task, requirement: Requirement) -> None:
-        self._task, self._requirement = task, requirement
-        decisions = decision_names(task)
-        known = list(dict.fromkeys([*task.quantity_names, *decisions]))
-        self._condition, self._event = parsed(requirement, known, task.text_names)
-        nodes = [node for node in (self._condition, self._event) if node is not None]
+        self._task, self.requirement, self._decisions = task, requirement, decision_names(task)
+        known = list(dict.fromkeys([*task.quantity_names, *self._decisions]))
+        condition, event = parsed(requirement, known, task.text_names)
+        nodes = [node for node in (condition, event) if node is not None]
+        self._has_event = event is not None
+        self._distance, self.sides = np.subtract, list[Node]()
+        match condition:
+            case Call(operator, (left, right)) if operator in _DISTANCE:
+                self._distance, self.sides = _DISTANCE[operator], [left, right]
         read = frozenset().union(*(names_in(node) for node in nodes))
         previous = frozenset().union(*(remembered_in(node) for node in nodes))
         self._info = [name for name in sorted(requirement.info_names) if f"info_{name}" not in known]
         infos = [f"info_{name}" for name in self._info]
-        self._reader = Reader(task, (), read - {*decisions, *infos}, previous)
-        self._names = (*self._reader.names, *decisions, *infos)
-
-    @cached_property
-    def _function(self) -> ColumnFunction:
-        """A function that returns the condition, the event if there is one, and the two sides of a comparison."""
-        nodes = [node for node in (self._condition, self._event) if node is not None]
-        match self._condition:
-            case Call(operator, (left, right)) if operator in _DISTANCE:
-                nodes += [left, right]
-        return compiled(nodes, self._names)
+        self._reader = Reader(task, (), read - {*self._decisions, *infos}, previous)
+        self._function = compiled([*nodes, *self.sides], (*self._reader.names, *self._decisions, *infos))
 
     def count(self, trajectories: Sequence[Trajectory]) -> Violations:
         found = [self.in_episode(episode) for episode in trajectories]
-        violated, requirement = sum(one.share > 0 for one in found), self._requirement
+        violated, requirement = sum(one.share > 0 for one in found), self.requirement
         facts = requirement.name, requirement.hard, requirement.allowed, violated, len(found)
         compared = [i for i, one in enumerate(found) if not np.isnan(one.distance)]
-        if compared:
-            where = max(compared, key=lambda i: found[i].distance)
-            return Violations(*facts, found[where].worst, trajectories[where].seed, found[where].step)
-        if not violated:
+        if not compared and not violated:
             return Violations(*facts)
-        where = max(range(len(found)), key=lambda i: found[i].share)
-        return Violations(*facts, None, trajectories[where].seed, found[where].step)
+        where = max(compared or range(len(found)), key=lambda i: found[i].distance if compared else found[i].share)
+        worst = found[where].worst if compared else None
+        return Violations(*facts, worst, trajectories[where].seed, found[where].step)
 
     def in_episode(self, trajectory: Trajectory) -> _InEpisode:
         if not trajectory.length:
             return _InEpisode()
-        holds, events, *sides = self._values(trajectory)
-        rows = np.flatnonzero(self._counts(events != 0))
+        holds, *others = self.values(trajectory)
+        places = np.arange(len(holds))
+        if self.requirement.at_end:
+            required = places == len(places) - 1
+        else:  # nothing is required before the first event; without one, the start of the episode is one
+            events = others[0] != 0 if self._has_event else places == 0
+            last = np.maximum.accumulate(np.where(events, places, -1))
+            required = (last >= 0) & (places - last >= (self.requirement.within or 0))
+        rows = np.flatnonzero(required)
         if not len(rows):
             return _InEpisode()
         broken = rows[(holds[rows] == 0) | np.isnan(holds[rows])]
         worst, distance, excess = np.nan, np.nan, 0.0
-        if sides:
-            beyond = _DISTANCE[self._condition.function](*sides)[rows]  # type: ignore[union-attr]
+        if self.sides:
+            left, right = others[-2:]
+            beyond = self._distance(left, right)[rows]
             place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
-            worst, distance = float(sides[0][rows[place]]), float(beyond[place])
+            worst, distance = float(left[rows[place]]), float(beyond[place])
             excess = float(np.maximum(np.nan_to_num(beyond, posinf=0.0), 0.0).mean())
         return _InEpisode(len(broken) / len(rows), excess, int(broken[0]) if len(broken) else None, worst, distance)
 
-    def sides(self, trajectory: Trajectory) -> Sides | None:
-        _, _, *sides = self._values(trajectory)
-        if not sides:
-            return None
-        return Sides(self._requirement.name, self._condition.arguments[0], *sides)  # type: ignore[union-attr]
-
-    def _values(self, trajectory: Trajectory) -> list[Floats]:
-        """Return the condition, the event and the sides at the T + 1 observations, the last with the last action."""
+    def values(self, trajectory: Trajectory) -> list[Floats]:
+        """Return condition, event (if any) and sides at the T + 1 observations, the last with the last action."""
         quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
         decided = decision_columns(self._task)(actions)
         info, n = dict(trajectory.info), len(trajectory.observations)
         for name in self._info:
             if name not in info or np.isnan(info[name]).all():
-                what = f"requirement `{self._requirement.name}` reads `info_{name}`"
+                what = f"requirement `{self.requirement.name}` reads `info_{name}`"
                 raise TaskError(f"{what}, but the `info` of {self._task.gym_id} holds no number `{name}`")
         columns = [*quantities, *decided, *(info[name] for name in self._info)]
         with np.errstate(all="ignore"):
-            values = [np.broadcast_to(np.asarray(one, np.float64), (n,)) for one in self._function(columns)]
-        # Without an event, the start of the episode is one.
-        return values if self._event is not None else [values[0], (np.arange(n) == 0).astype(np.float64), *values[1:]]
-
-    def _counts(self, events: Bools) -> Bools:
-        """Return for each row of an episode whether the condition must hold there."""
-        rows = np.arange(len(events))
-        if self._requirement.at_end:
-            return np.asarray(rows == len(rows) - 1)
-        # The row of the last event, -1 before the first one: until then, nothing is required.
-        last = np.maximum.accumulate(np.where(events, rows, -1))
-        return np.asarray((last >= 0) & (rows - last >= (self._requirement.within or 0)))
+            return [np.broadcast_to(np.asarray(one, np.float64), (n,)) for one in self._function(columns)]

@@ -22,7 +22,7 @@ from policygen.errors import EnvironmentFault, LogbookError, PathError, UsageErr
 from policygen.files import damaged, find_run
 from policygen.llm import Provider, connect, read_spec
 from policygen.llm.base import cost
-from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt
+from policygen.llm.messages import Exchange, FailedExchange, Prompt
 from policygen.llm.store import REMEDY
 from policygen.prompts.catalogue import own_templates
 from policygen.prompts.render import improve_template, render_prompt
@@ -90,10 +90,8 @@ def _resumed(logbook: Logbook, provider: Provider | None, changes: Mapping[str, 
     provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
     attempts = logbook.attempts()
     # An attempt that a budget cut short is assessed again with the larger one.
-    ended = (
-        next((attempt.number for attempt in attempts if STOPPED.of(attempt)), len(attempts)) if more else len(attempts)
-    )
-    run = _read(logbook, config, provider, attempts[:ended], trust=trust, env=env)
+    cut = next((attempt.number for attempt in attempts if STOPPED.of(attempt)), None) if more else None
+    run = _read(logbook, config, provider, attempts[:cut], trust=trust, env=env)
     if attempts:  # the episodes of dropped attempts stay counted
         _restore_spent(run.ledger, attempts[-1].counts)
     if changes:
@@ -134,7 +132,7 @@ def _read(
     task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
     search, ledger = new_search(task), Ledger(config, env_steps=task.steps_taken)
-    used: list[Exchange | FailedExchange] = []
+    used: list[Exchange] = []
     answers: list[Exchange | FailedExchange] = []
     commented: list[str] = []
     for exchange in logbook.transcript.exchanges():
@@ -146,14 +144,14 @@ def _read(
         ledger.calls += exchange.requests
         if isinstance(exchange, Exchange):
             ledger.charge_reply(exchange.prompt, exchange.reply)
-        if config.conversation == "continued":  # only then does `_turns` need them
-            used.append(exchange)
+            used += [exchange] * (config.conversation == "continued")  # else no prompt carries them
     if ledger.calls < (known := sum(attempt.requests.calls for attempt in attempts)):
         raise LogbookError(
             f"{logbook.folder / 'transcript.jsonl'} is missing or damaged: it has {ledger.calls} of the {known} "
             f"requests of {len(attempts) - 1} attempts; {REMEDY}"
         )
-    search.turns = _turns(used)
+    for number in sorted({exchange.attempt for exchange in used}):
+        search.turns += conversation_turn([exchange for exchange in used if exchange.attempt == number])
     for attempt in attempts:
         search.add(attempt)
     if attempts:
@@ -183,24 +181,23 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             "are replayed"
         )
     last_saved = max((episode.attempt for episode in buffer), default=-1)
-    if last_saved >= len(attempts) and config.keeps_every_episode:
-        earlier, buffer = buffer, ReplayBuffer()
-        for attempt in attempts:
-            buffer.add(earlier.of_attempt(attempt.number))
-        last_saved = len(attempts) - 1
-    elif last_saved >= len(attempts):
-        # The saved buffer holds episodes of an attempt that will be assessed again, and may have evicted others.
-        buffer, last_saved = ReplayBuffer(), -1
+    if last_saved >= len(attempts):  # it holds episodes of an attempt that will be assessed again
+        earlier, buffer, last_saved = buffer, ReplayBuffer(), -1
+        if config.keeps_every_episode:  # else it may have evicted others
+            buffer.add(episode for episode in earlier if episode.attempt < len(attempts))
+            last_saved = len(attempts) - 1
     search.buffer = buffer
     with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
         for attempt in attempts[last_saved + 1 :]:
+            if attempt.score is None:
+                continue
             with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
-                if attempt.number == 0 and attempt.score is not None:
+                if attempt.number == 0:
                     actor, seeds = warm_up_actor(search.task, config), warm_up_seeds(config, 0, attempt.score.episodes)
                     one_by_one = config.max_steps is not None
                     for some in [(seed,) for seed in seeds] if one_by_one else [seeds]:
                         buffer.add(arrived(0, players.play(actor, some), search.task))
-                elif attempt.policy is not None and attempt.score is not None:
+                elif attempt.policy is not None:
                     seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
                     buffer.add(arrived(attempt.number, players.play(attempt.policy, seeds), search.task))
         best, policy = search.best, search.incumbent
@@ -216,16 +213,6 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
                 search.validation = sampled_score(players.play(policy, seeds), players.engine)
         except EnvironmentFault:
             search.best_score = search.best_score or best.score
-
-
-def _turns(exchanges: Sequence[Exchange | FailedExchange]) -> list[Message]:
-    """Return the messages of a continued conversation: request and last reply of each attempt."""
-    found: list[Message] = []
-    for number in sorted({e.attempt for e in exchanges}):
-        own = [e for e in exchanges if isinstance(e, Exchange) and e.attempt == number]
-        if own:
-            found += conversation_turn(own)
-    return found
 
 
 def preview(

@@ -13,16 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import Sampler, exact_score
-from policygen.episodes.players import Players
+from policygen.episodes.players import Players, evaluate
 from policygen.episodes.race import Course, Levels, race
 from policygen.episodes.requirements import Penalty, Requirements, Violations
-from policygen.episodes.score import (
-    Score,
-    episode_seeds,
-    sampled_score,
-    score_of_returns,
-    score_with_violations,
-)
+from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import EnvironmentFault
 from policygen.policies.linear import constant_policy
@@ -188,9 +182,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         played = score.episodes if score is not None else 0
         if (left := self.ledger.episodes_left) is not None:
             episodes = min(episodes, played + left)
-        if episodes <= max(played, 1):
-            return score
-        return self._extended("validation", policy, score, episodes)
+        return score if episodes <= max(played, 1) else self._extended("validation", policy, score, episodes)
 
     def _extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
         """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
@@ -199,8 +191,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         more = sampled_score(self.play(policy, seeds), self.players.engine)
         if score is None:
             return more
-        returns, seeds = np.array(score.returns + more.returns), score.seeds + more.seeds
-        return score_of_returns(returns, seeds, score.engine)
+        return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
 
     def trials(self, number: int, shaping: Shaping | None = None) -> Trials:
         """Return the tuning budget of attempt `number`: its own seeds, and its share of episodes.
@@ -228,24 +219,22 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
 
     def _trials(self, number: int, episodes: int, measure: Measure | None = None) -> Trials:
-        def seeds(first: int, count: int) -> tuple[int, ...]:
-            return episode_seeds(self.config.seed, f"refine {number}", count, first)
+        since, played, penalty = time.time(), 0, Penalty(self.task, episodes)
+        aim = measure if measure is not None and measure.objective is not None else None
+        sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
-        since, played = time.time(), 0
-        penalty = Penalty(self.task, episodes)
+        def count(more: int, returns: Sequence[float] | Scores) -> None:
+            nonlocal played
+            played += more
+            self.tell(TuningProgress(number, played, episodes, float(np.mean(returns)) if more else None, since))
 
         def play(policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
-            nonlocal played
             if not played:
-                self.tell(TuningProgress(number, 0, episodes, None, since))
-            count = len(policies) * len(seeds)
-            trajectories = self._counted(count, lambda: self.players.play_many(policies, seeds), tuning=True)
-            played += count
-            mean = float(np.mean([t.episode_return for some in trajectories for t in some]))
-            self.tell(TuningProgress(number, played, episodes, mean, since))
+                count(0, ())
+            more = len(policies) * len(seeds)
+            trajectories = self._counted(more, lambda: self.players.play_many(policies, seeds), tuning=True)
+            count(more, [t.episode_return for some in trajectories for t in some])
             return trajectories
-
-        aim = measure if measure is not None and measure.objective is not None else None
 
         def score(trajectories: Sequence[Sequence[Trajectory]], aim: Measure | None = None) -> Scores:
             every = [trajectory for some in trajectories for trajectory in some]
@@ -257,39 +246,31 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             parts = slice(middle), slice(middle, None)
             return [score([some[part] for some in trajectories], aim) for part in parts]
 
-        sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
-
         def practice(actor: Actor, seeds: Sequence[int]) -> Scores:
-            nonlocal played
             if sampler is None:
                 found = np.array([t.episode_return for t in self.play(actor, tuple(seeds), tuning=True)])
             else:
                 self.ledger.charge_episodes(len(seeds))
                 found, lengths = sampler.play(actor, seeds)
                 self.ledger.count_steps(int(lengths.sum()), tuning=True)
-            played += len(seeds)
-            self.tell(TuningProgress(number, played, episodes, float(found.mean()), since))
+            count(len(seeds), found)
             return found
-
-        def watch(policy: Policy, seeds: Sequence[int]) -> list[Trajectory]:
-            return play([policy], seeds)[0]
 
         def affords_one() -> bool:
             # The result has to be scored, too.
             left = self.ledger.episodes_left
             return left is None or left > self.config.episodes
 
-        seen = [episode.trajectory for episode in self._buffer] if self.config.refine.most_episodes is not None else []
         return Trials(
             lambda policies, seeds: score(play(policies, seeds)),
-            seeds,
+            lambda first, count: episode_seeds(self.config.seed, f"refine {number}", count, first),
             episodes,
             practice,
             measure,
             objectives=(lambda policies, seeds: score(play(policies, seeds), aim)) if aim is not None else None,
             halves=halves,
-            watch=watch,
-            seen=seen,
+            watch=lambda policy, seeds: play([policy], seeds)[0],
+            seen=[e.trajectory for e in self._buffer] if self.config.refine.most_episodes is not None else [],
             affords_one=affords_one,
             mdp=self.mdp,
         )
@@ -320,15 +301,12 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
     def with_spending(self, attempt: Attempt, started: float) -> Attempt:
         """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
-        now = time.perf_counter()
-        seconds = now - started + attempt.requests.llm_seconds
+        seconds = time.perf_counter() - started + attempt.requests.llm_seconds
         return replace(attempt, seconds=seconds, counts=self._counts())
 
     def with_final_counts(self, last: Attempt) -> Attempt:
         """Update the last attempt's count of episodes: confirming a best score plays some after it is recorded."""
-        if last.counts.episodes == self.ledger.episodes:
-            return last
-        return replace(last, counts=self._counts())
+        return last if last.counts.episodes == self.ledger.episodes else replace(last, counts=self._counts())
 
     def _counts(self) -> Counts:
         ledger, seconds = self.ledger, time.perf_counter() - self._started
@@ -374,21 +352,17 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     best, perturbations = search.incumbent, usual_perturbations(search.task, config)
     if best is None or not perturbations:
         return None
-    perturbed = replace(search.task, perturb=perturbations)
     seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, config.final_episodes))
-    try:
-        with Players(perturbed, config.jobs, step_timeout=config.step_timeout) as players:
-            players.isolated = players.foreign  # a crash of the environment must not end this process
-            return score_with_violations(perturbed, players.play(best, seeds), players.engine)
+    perturbed = replace(search.task, perturb=perturbations)
+    try:  # a crash of the environment must not end this process
+        return evaluate(best, seeds, perturbed, config.jobs, config.step_timeout, isolate_foreign=True)
     except EnvironmentFault:  # the run's results do not depend on this score
         return None
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:
     """Score the best policy on fresh seeds that the search never saw, or exactly; None without a policy."""
-    best = search.incumbent
-    if best is None:
+    if search.incumbent is None:
         return None
-    with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
-        seeds = episode_seeds(config.seed, "final", config.final_episodes)
-        return Course(search.task, seeds, players.play, players.engine, search.mdp).score(best, len(seeds))
+    seeds = episode_seeds(config.seed, "final", config.final_episodes)
+    return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)
