@@ -176,7 +176,8 @@ class _Compiled:
         condition, event = parsed(requirement, known, task.text_names)
         nodes = [node for node in (condition, event) if node is not None]
         self._has_event = event is not None
-        self._distance, self.sides = np.subtract, list[Node]()
+        self._distance: Callable[[Any, Any], Any] = np.subtract
+        self.sides: list[Node] = []
         match condition:
             case Call(operator, (left, right)) if operator in _DISTANCE:
                 self._distance, self.sides = _DISTANCE[operator], [left, right]

@@ -117,7 +117,6 @@ def _assessed(
     untuned = runner.config.refine.method is not None and not tuned.refinement
     attempt = replace(
         with_performance(attempt, policy, performance, contest),
-        saved=saved(policy) if tuned.kept else attempt.saved,
         tuned=tuned,
         accepted=contest is None or contest.verdict == "better",
         verdict=words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
