@@ -73,7 +73,7 @@ def prepare() -> None:
     """Compile the templates once, and let runs end as quickly as in the process of the tests."""
     # Tests import this file without what only the process that forks needs.
     from policygen.extensions.plots.curves import LearningCurve
-    from policygen.prompts.catalogue import own_templates
+    from policygen.prompts.templates import own_templates
     from policygen.runs.config import RunConfig
     from policygen.search import runner
 

@@ -46,7 +46,7 @@ def say(text: object, *, err: bool = False) -> None:
 def say_own_templates(*configs: RunConfig) -> None:
     """Print which templates in use differ from the shipped ones, if any."""
     from policygen.llm import reads_prompts
-    from policygen.prompts.catalogue import own_templates
+    from policygen.prompts.templates import own_templates
 
     if own := dict.fromkeys(name for config in configs for name in own_templates(config)):
         without_prompts = [config.llm for config in configs if not reads_prompts(config.llm)]

@@ -232,21 +232,12 @@ def templates(context: click.Context) -> None:
 @templates.command("list")
 def list_templates() -> None:
     """List the templates with their origin and content."""
-    from policygen.prompts.catalogue import IN_CHECKOUT, TemplateEntry, catalogue, in_checkout
+    from policygen.prompts.templates import catalogue
 
-    one_folder = in_checkout()
-
-    def place(entry: TemplateEntry) -> str:
-        if entry.own:
-            return "yours, instead of the shipped one" if entry.replaces else "yours"
-        return "templates/" if one_folder else "shipped"
-
-    for line in in_columns([(entry.name, place(entry), entry.about) for entry in catalogue()]):
+    for line in in_columns(catalogue()):
         say(line)
-    if one_folder:
-        say(f"\nNote: {IN_CHECKOUT}")
     change = "policygen templates copy improve_table --as mine, then edit templates/mine.j2"
-    say(f"{'' if one_folder else chr(10)}Change one: {change} and name it: --template mine")
+    say(f"\nChange one: {change} and name it: --template mine")
 
 
 @templates.command("show")
@@ -255,8 +246,7 @@ def list_templates() -> None:
 @click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
 def show_template(name: str, shipped: bool, variables: bool) -> None:
     """Print template NAME as runs here use it."""
-    from policygen.prompts.catalogue import text_of
-    from policygen.prompts.templates import used_templates
+    from policygen.prompts.templates import text_of, used_templates
 
     if variables:
         read, others = _variables(name)
@@ -299,7 +289,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
 @click.option("--as", "other", default="", metavar="OTHER", help="Name of the copy, for --template OTHER.")
 def copy(name: str, other: str) -> None:
     """Copy template NAME into ./templates, to edit it."""
-    from policygen.prompts.catalogue import copy_template
+    from policygen.prompts.templates import copy_template
 
     path = copy_template(name, other)
     use = f"--template {path.stem}" if path.stem != name.removesuffix(".j2") else "every run here uses it from now on"

@@ -11,22 +11,28 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import loss
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text, bins_line
+from policygen.policies.features import is_definition
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
-from policygen.prompts.refused import decisive_first, moved, refused_view
+from policygen.prompts.traces import rows_at
 from policygen.prompts.views import View
-from policygen.quantities.tree import constants, limits
+from policygen.quantities.tree import constants, limits, signed_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.notes import IDEA, UNDEFINED, UNSTABLE, violations_of
 from policygen.runs.state import Context
+from policygen.tasks.task import Task
 
 MOST_ATTEMPTS = 40  # last attempts that templates get
 MOST_REFUSED = 3  # last refused attempts with a detailed account
 DIFFERENCES = 3  # changed cells named per attempt
 REFUSED_DIFFERENCES = 12  # the same in a detailed account
+MOST_LINES = 12  # lines of a refused proposal that are shown
+MOST_ROWS = 6  # a table with more new rows shows the changed cells instead, which is shorter
 AT_AN_END = 0.05  # a constant nearer to an end of its range than this share of the range counts as at that end
 TOLD_APART = 2.0  # spreads are shown if the widest is more than this many times the narrowest
 
@@ -64,11 +70,9 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 "number": attempt.number,
                 "mean": score.mean if score else None,
                 "proposed_mean": before.mean if before else None,
-                "std": score.std if score else None,
                 "lowest": min(attempt.returns, default=None),
                 "highest": max(attempt.returns, default=None),
                 "accepted": attempt.accepted,
-                "verdict": attempt.verdict,
                 # the comparison with the parent: difference, paired episodes (0 if exact) and one-sided p-value
                 "gain": comparison.gain,
                 "paired": comparison.paired_episodes,
@@ -126,6 +130,58 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
     listed = "; ".join(f"{words} {' '.join(where)}" for words, where in shown.items())
     changed = f"{len(cells)} cells: {listed}{' ...' if len(cells) > most else ''}"
     return f"{changed}; {others}" if others else changed
+
+
+def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, task: Task) -> View | None:
+    """Return why an attempt lost to `best_then`, the best at its time, for templates; None for a failed attempt."""
+    proposed, policy = attempt.proposed, attempt.policy
+    if proposed is None or policy is None:
+        return None
+    best_lines = set(_lines_of(best_then.policy)) if best_then.policy is not None else set()
+    own = [line for line in _lines_of(proposed) if line not in best_lines and "| --" not in line]
+    own = decisive_first(own, proposed)
+    if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
+        own = []
+    found = loss(*(buffer.of_attempt(one.number, len(one.played)) for one in (attempt, best_then)))
+    lost = None
+    if found is not None:
+        row = rows_at(attempt, found.worst, [found.step], task)[0]
+        numbers = {name: getattr(found, name) for name in ("first", "last", "mean", "episodes", "paired")}
+        lost = {**numbers, "row": row}  # `mean` was lost there per episode
+    return {
+        "lines": own[:MOST_LINES],  # those that the best policy lacks; none of a table with many
+        "more_lines": max(0, len(own) - MOST_LINES),
+        "tuned": moved(proposed, policy),
+        "lost": lost,
+    }
+
+
+def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
+    """Return the constants that tuning changed, before and after, with signs, by the name of their equation."""
+    if not isinstance(proposed, LinearPolicy) or not isinstance(policy, LinearPolicy):
+        return {}
+    before = dict((*proposed.lets, *proposed.equations))
+    found = {}
+    for name, node in (*policy.lets, *policy.equations):
+        pairs = zip(signed_constants(before[name]), signed_constants(node), strict=True)
+        if changed := [(old, new) for old, new in pairs if old != new]:
+            found[name] = changed
+    return found
+
+
+def decisive_first(lines: Sequence[str], policy: Policy) -> list[str]:
+    """Return lines of equations with outputs first, then features, then standardised quantities: prompts cut the end.
+
+    Lines of a table keep their order.
+    """
+    if not isinstance(policy, LinearPolicy):
+        return list(lines)
+    standard = {f"let {name}" for name, node in policy.lets if is_definition(name, node)}
+    return sorted(lines, key=lambda line: line.startswith("let ") + (line.partition(" = ")[0] in standard))
+
+
+def _lines_of(policy: Policy) -> list[str]:
+    return [" ".join(line.split()) for line in policy.to_text(plain=True).splitlines()]
 
 
 def best_view(best: Attempt | None, score: Score | None) -> View | None:

@@ -30,10 +30,9 @@ from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
 from policygen.prompts.history import attempt_views, best_view, shortened
 from policygen.prompts.sections import section_data
-from policygen.prompts.templates import render_template, used_templates
+from policygen.prompts.templates import improve_template, render_template
 from policygen.prompts.traces import episode_view, reader_for
-from policygen.prompts.views import View, grid_view, task_view
-from policygen.prompts.visits import visit_views
+from policygen.prompts.views import View, grid_view, task_view, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
 from policygen.runs.config import RunConfig
@@ -222,19 +221,6 @@ def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, An
         for k in kept
         if names
     ]
-
-
-def improve_template(config: RunConfig) -> str:
-    """Return the name of the template that asks for the next policy."""
-    return config.template or f"improve_{config.policy}"
-
-
-def texts_used(config: RunConfig) -> dict[str, str]:
-    """Return the texts of all templates that a run with these settings uses, by name.
-
-    Raises TemplateError if one is missing or malformed.
-    """
-    return used_templates(("system", improve_template(config), "repair"), {"kind": config.policy})
 
 
 def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message] = ()) -> Prompt:

@@ -1,9 +1,14 @@
-"""Finding and rendering Jinja templates in a sandbox; every error names the template and, if known, the line."""
+"""Templates: shipped ones and the user's copies, and their rendering in a sandbox.
+
+Every error is a TemplateError that names the template and, if known, the line.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import re
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -19,9 +24,12 @@ from policygen.errors import TemplateError
 from policygen.files import find_resource, list_resources, read, resource_folders
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.sections import PLACES, place_source
+from policygen.runs.config import RunConfig
 
 MOST_CHARACTERS = 200_000  # most characters of a template
 _MOST_NAMES = 100  # names that an error lists
+_LONGEST = 80  # characters of a template's description
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
 # The variables of the present rendering, for the error that names them.
 _variables_given: ContextVar[Mapping[str, Any]] = ContextVar("variables of the rendering")
 
@@ -54,12 +62,6 @@ class _Unknown(jinja2.StrictUndefined):
         return [name for name in dir(record) if name[0] != "_" and not callable(getattr(type(record), name, None))]
 
 
-def _version(path: Path) -> tuple[int, int, int]:
-    """Return the identity of a file and its time of modification: device, inode, nanoseconds."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_mtime_ns
-
-
 def source_of(path: Path) -> str:
     """Return the text of a template's file.
 
@@ -87,15 +89,13 @@ class _Loader(jinja2.BaseLoader):
         if path is None:
             raise jinja2.TemplateNotFound(template)
 
+        source, written = source_of(path), path.stat().st_mtime_ns
+
         def unchanged() -> bool:
             found = find_resource("templates", template, ".j2")
-            return found is not None and _version(found) == version
+            return found == path and found.stat().st_mtime_ns == written
 
-        try:
-            version = _version(path)
-        except OSError as error:
-            raise TemplateError(f"cannot read the template {path}: {error}") from None
-        return source_of(path), str(path), unchanged
+        return source, str(path), unchanged
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -251,3 +251,80 @@ def _place(error: BaseException) -> str:
 def _short(filename: str) -> str:
     path = Path(filename)
     return str(Path("templates") / path.name) if path.parent in resource_folders("templates") else filename
+
+
+# --- shipped templates and copies of them ----------------------------------------------------------------------------
+
+
+def improve_template(config: RunConfig) -> str:
+    """Return the name of the template that asks for the next policy."""
+    return config.template or f"improve_{config.policy}"
+
+
+def texts_used(config: RunConfig) -> dict[str, str]:
+    """Return the texts of all templates that a run with these settings uses, by name; see `used_templates`."""
+    return used_templates(("system", improve_template(config), "repair"), {"kind": config.policy})
+
+
+def own_templates(config: RunConfig) -> list[str]:
+    """Return the files of the templates in use that differ from the shipped ones."""
+    own = []
+    for name in texts_used(config):
+        path, original = find_resource("templates", name, ".j2"), _shipped(name)
+        if path is not None and (original is None or source_of(original) != source_of(path)):
+            own.append(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    return own
+
+
+def catalogue() -> list[tuple[str, str, str]]:
+    """Return all templates that can be used here by name, with their origin and their first line."""
+    found = []
+    for name, path in sorted(list_resources("templates", ".j2").items()):
+        original, text = _shipped(name), source_of(path)
+        origin = "yours, instead of the shipped one" if original is not None else "yours"
+        origin = "shipped" if original is not None and path.samefile(original) else origin
+        first = text.strip().partition("\n")[0].removeprefix("{#").partition("#}")[0].strip("-# ")
+        found.append((name, origin, textwrap.shorten(first, _LONGEST, placeholder=" ...")))
+    return found
+
+
+def text_of(name: str, *, as_shipped: bool = False) -> str:
+    """Return the text of the template in use, or of the shipped one of that name."""
+    path = _shipped(name) if as_shipped else find_resource("templates", name, ".j2")
+    if path is None:
+        known = [one for one in sorted(list_resources("templates", ".j2")) if not as_shipped or _shipped(one)]
+        meant = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean `{meant[0]}`?" if meant else f"there are {', '.join(known)}"
+        raise TemplateError(f"there is no {'shipped ' if as_shipped else ''}template `{name}`; {hint}")
+    return source_of(path)
+
+
+def copy_template(name: str, to: str = "") -> Path:
+    """Copy a template to `templates/` in the working directory, where it is found first.
+
+    Args:
+        to: name of the copy; by default that of the template, which it then overrides.
+
+    Raises TemplateError also if there is a file of that name already, or it cannot be written.
+    """
+    text, to = text_of(name), (to or name).removesuffix(".j2")
+    if not _NAME.fullmatch(to):
+        raise TemplateError(f"a template cannot be called `{to}`: use letters, digits, `-` and `_`")
+    target = Path("templates") / f"{to}.j2"
+    try:
+        target.parent.mkdir(exist_ok=True)
+        with open(target, "x", encoding="utf-8") as file:  # follows no link and replaces nothing
+            file.write(text)
+    except FileExistsError:
+        how = f"policygen templates copy {name} --as my_{name}"
+        raise TemplateError(f"{target} is there already; edit it, or give the copy a name: {how}") from None
+    except OSError as error:
+        raise TemplateError(f"cannot write {target}: {error.strerror}; work in a folder that you may write") from None
+    return target
+
+
+def _shipped(name: str) -> Path | None:
+    """Return the shipped file of a template; None if it is not shipped."""
+    stem = _stem(name)
+    files = (folder / f"{stem}.j2" for folder in list(resource_folders("templates"))[1:])
+    return next((file for file in files if _NAME.fullmatch(stem) and file.is_file()), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ from policygen.episodes.signals import Anomaly, Column, Signal, first_anomaly, r
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.cells import action_words
 from policygen.policies.features import CellReader, Reader, cell_reader, is_definition
+from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.prompts.columns import ranked
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import to_digits
+from policygen.quantities.tree import names_in, remembered_in
 from policygen.quantities.words import decoded
+from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task
 
 # Fields of a trace's rows: an observation or a feature of such a name is shown with `_` behind it.
@@ -35,6 +38,11 @@ MOST_TEXT = 300  # characters of an observed text in a trace
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
 MOST_RANGE = 1e3
+MOST_COLUMNS = 12  # quantities of a trace before there is a policy
+MOST_READ = 20  # quantities of a trace if the best policy consists of equations
+IN_TURN = 2  # places of a trace for the quantities that would be left out; each prompt shows others of them
+MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
+MOST_NAMES = 10  # quantities of a step that is shown alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +222,40 @@ def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> R
     if grid is not None:
         return cell_reader(task, grid)
     return Reader(task, policy.lets if policy is not None else ())
+
+
+def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn: int) -> list[str]:
+    """Return the quantities to show, the most important first; if there are many, the last ones change with `turn`.
+
+    The order is: observations that reward and ends depend on; features of `best` that remember themselves (a clock, a
+    latch); the quantities that it reads, alternately an observation and a feature, those of its outputs before those of
+    its features; and the rest, by variance.
+    """
+    lines = [names_in(node) for _, node in best.equations] if isinstance(best, LinearPolicy) else []
+    lets = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
+    direct, read = (frozenset().union(*some) for some in (lines, lets))
+    states = {name for name, node in best.lets if name in remembered_in(node)} if isinstance(best, LinearPolicy) else ()
+    variance = relevance.variance
+    order = dict.fromkeys(name for name in relevance.relevant[:MOST_RELEVANT] if name in names)
+    order |= dict.fromkeys(name for name in names if name in states)
+    observed = [name for name in names if name in variance and name in direct]
+    observed += [name for name in names if name in variance and name in read]
+    features = [name for name in names if name not in variance and name in direct]
+    features += [name for name in reversed(names) if name not in variance and name in read]  # decisive ones come last
+    order |= dict.fromkeys(name for pair in zip_longest(observed, features) for name in pair if name is not None)
+    order |= dict.fromkeys(sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0))))
+    most = MOST_READ if lines else MOST_COLUMNS
+    if len(order) <= most:
+        return list(order)
+    kept, rest = list(order)[: most - IN_TURN], list(order)[most - IN_TURN :]
+    return kept + [rest[(turn * IN_TURN + i) % len(rest)] for i in range(IN_TURN)]
+
+
+def rows_at(attempt: Attempt, episode: Episode, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
+    """Return those of the steps that an episode of the attempt has, with their most informative columns."""
+    view = episode_view(episode, reader_for(task, None, attempt.policy), attempt.policy)
+    traced = view.traced
+    if len(traced) > MOST_NAMES:  # observations come first, the decisive features last
+        traced = traced[: MOST_NAMES // 2] + traced[-(MOST_NAMES - MOST_NAMES // 2) :]
+    names = ("step", *traced, *(["cell"] if "cell" in view.columns else []), *view.outputs, "reward")
+    return [{name: view.columns[name][step] for name in names} for step in steps if 0 <= step < view.length]

@@ -14,7 +14,8 @@ from policygen.episodes.exact import finite_mdp
 from policygen.episodes.score import NEGLIGIBLE, Score, reaches
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.parse import ParseResult
-from policygen.prompts.render import improve_template, render_prompt
+from policygen.prompts.render import render_prompt
+from policygen.prompts.templates import improve_template
 from policygen.proposers.proposer import Proposal, Proposer
 from policygen.registry import resolved
 from policygen.runs.attempt import Attempt, best_of

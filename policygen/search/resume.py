@@ -24,8 +24,8 @@ from policygen.llm import Provider, connect, read_spec
 from policygen.llm.base import cost
 from policygen.llm.messages import Exchange, FailedExchange, Prompt
 from policygen.llm.store import REMEDY
-from policygen.prompts.catalogue import own_templates
-from policygen.prompts.render import improve_template, render_prompt
+from policygen.prompts.render import render_prompt
+from policygen.prompts.templates import improve_template, own_templates
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt, Counts

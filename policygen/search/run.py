@@ -14,7 +14,7 @@ from policygen.files import find_run
 from policygen.llm import Provider, connect, reads_prompts
 from policygen.llm.messages import Exchange, FailedExchange
 from policygen.llm.store import Cache, Replay
-from policygen.prompts.render import texts_used
+from policygen.prompts.templates import texts_used
 from policygen.proposers.proposer import Proposer
 from policygen.runs import facts
 from policygen.runs.attempt import Attempt, costs_of

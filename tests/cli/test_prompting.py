@@ -1,7 +1,4 @@
-"""`policygen templates`: what there is, and copies to edit.
-
-It tests `prompts.catalogue`.
-"""
+"""`policygen templates`: what there is, and copies to edit."""
 
 from __future__ import annotations
 
@@ -80,16 +77,6 @@ def test_a_copy_goes_nowhere_else(name: str) -> None:
     with pytest.raises(TemplateError, match="there is no template"):
         templates("copy", name or "nope")
     assert not Path("templates").exists()
-
-
-def test_in_a_checkout_one_is_told_that_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "in a checkout templates/ is the shipped folder: compare with version control, e.g. `git diff templates/`"
-    monkeypatch.chdir(CHECKOUT)
-    listed = templates("list").output
-    assert said in listed
-    assert re.search(r"^improve_table +templates/ +", listed, re.MULTILINE)
-    with pytest.raises(TemplateError, match=r"in a checkout .* copy system --as my_system"):
-        templates("copy", "system")
 
 
 def test_a_run_names_the_templates_in_force_that_are_not_the_shipped_ones(line: Line) -> None:

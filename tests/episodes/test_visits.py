@@ -11,7 +11,7 @@ from policygen.episodes.buffer import ReplayBuffer, count_visits
 from policygen.episodes.evidence import arrived
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import cell_reader
-from policygen.prompts.visits import visit_views
+from policygen.prompts.views import visit_views
 
 
 @pytest.mark.parametrize("name", ["Pendulum-v1", "pair"])

@@ -360,8 +360,8 @@ PATTERNS = {
     "tasks/trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],
     "episodes/agents": [r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)"],  # --policy SPEC
     "episodes/copies": [r"reward_\w+$|\w+_(?:penalty|cost)$"],  # keys of `info`, as Gymnasium names terms of a reward
-    # names of templates, and their head comments and first headings
-    "prompts/catalogue": [r"[A-Za-z0-9_-]+", r"\A\s*\{#-?\s*(.*?)\s*-?#\}", r"^#+ ([^{\n]+)", r"\s*[^{\n]*"],
+    # names of templates
+    "prompts/templates": [r"[A-Za-z0-9_-]+"],
     "prompts/history": [" ?-{3,} ?", " +"],  # spaces and rules of our own tables
 }
 

@@ -16,7 +16,7 @@ from policygen.episodes.evidence import Episode
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import cell_reader
 from policygen.prompts.render import template_variables
-from policygen.prompts.visits import LEAST_EPISODES, visit_views
+from policygen.prompts.views import LEAST_EPISODES, visit_views
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
