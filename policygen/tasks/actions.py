@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError, TaskError
-from policygen.tasks.spaces import ActionKind, Actuator, bounds_of, distinct_names
+from policygen.tasks.spaces import ActionKind, Actuator, bounds_of, parts_of
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -221,19 +221,13 @@ def _parts(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[Ac
     """Return the layout and the actuators of a space; the names of the latter begin with `prefix`."""
     from gymnasium import spaces
 
-    match space:
-        case spaces.Tuple():
-            named = [(f"{prefix}_{i}" if prefix else f"action{i}", part) for i, part in enumerate(space)]
-            keys = None
-        case spaces.Dict():
-            names = distinct_names(space)
-            named = [(f"{prefix}_{n}" if prefix else n, part) for n, part in zip(names, space.values(), strict=True)]
-            keys = tuple(space)
-            if not all(isinstance(key, str | int) for key in keys):
-                wrap = "wrap the environment in a gymnasium.ActionWrapper"
-                raise TaskError(f"the keys of a Dict action must be text or whole numbers; {wrap}")
-        case _:
-            return _numbers(space, prefix)
+    named = parts_of(space, prefix, "action")
+    if named is None:
+        return _numbers(space, prefix)
+    keys = tuple(space) if isinstance(space, spaces.Dict) else None
+    if not all(isinstance(key, str | int) for key in keys or ()):
+        wrap = "wrap the environment in a gymnasium.ActionWrapper"
+        raise TaskError(f"the keys of a Dict action must be text or whole numbers; {wrap}")
     made = [_parts(part, name) for name, part in named]
     parts = tuple(layout for layout, _ in made)
     return ActionLayout("parts", parts=parts, keys=keys), [actuator for _, actuators in made for actuator in actuators]

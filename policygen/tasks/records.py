@@ -19,7 +19,7 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.words import columns_for
 from policygen.tasks.actions import check_layout
 from policygen.tasks.perturb import perturbation
-from policygen.tasks.spaces import MOST_CHARACTERS, leaf_parts
+from policygen.tasks.spaces import MOST_CHARACTERS, leaves
 from policygen.tasks.task import Task
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ def task_from_record(record: Mapping[str, Any]) -> Task:
     for name, items in (("observations", task.observations + task.texts), ("actuators", task.actuators)):
         if not items:
             raise PolicyError(f"damaged task: `{name}`: list should have at least 1 item")
-    texts_laid_out = [part.columns for part in leaf_parts(task.layout) if part is not None]
+    texts_laid_out = [part.columns for part, _ in leaves(task.layout) if part is not None]
     room = range(1, columns_for(MOST_CHARACTERS, 4) + 1)
     if texts_laid_out != [t.columns for t in task.texts] or any(columns not in room for columns in texts_laid_out):
         raise PolicyError("damaged task: its texts do not fit its layout")

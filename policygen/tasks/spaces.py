@@ -137,19 +137,31 @@ def layout_of(space: Any) -> Layout | TextPart | None:
     return Layout(tuple(map(layout_of, parts.values())), tuple(parts))
 
 
-def _parts_of(space: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (name, space) of each part that is not a `Dict` or `Tuple`; the name is empty for `space` itself."""
+def parts_of(space: Any, prefix: str = "", word: str = "part") -> list[tuple[str, Any]] | None:
+    """Return name and space of each part of a `Dict` or `Tuple`, None for another space.
+
+    Parts of a `Dict` are named after their keys, those of a `Tuple` by `word` and number, all behind `prefix`.
+    """
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
-        named = list(zip(distinct_names(space), space.values(), strict=True))
+        names = distinct_names(space)
     elif isinstance(space, spaces.Tuple):
-        named = [(f"{i}" if prefix else f"part{i}", part) for i, part in enumerate(space)]
+        names = [f"{'' if prefix else word}{i}" for i in range(len(space))]
     else:
-        yield prefix, space
+        return None
+    parts = space.values() if isinstance(space, spaces.Dict) else space
+    return [(f"{prefix}_{name}" if prefix else name, part) for name, part in zip(names, parts, strict=True)]
+
+
+def _leaves_of(space: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield name and space of each part that is not a `Dict` or `Tuple`; the name is empty for `space` itself."""
+    parts = parts_of(space, name)
+    if parts is None:
+        yield name, space
         return
-    for name, part in named:
-        yield from _parts_of(part, f"{prefix}_{name}" if prefix else name)
+    for inner, part in parts:
+        yield from _leaves_of(part, inner)
 
 
 def alike(observations: Sequence[Observation]) -> list[list[Observation]]:
@@ -183,7 +195,7 @@ def distinct_names(keys: Iterable[object]) -> list[str]:
 
 def texts_of(space: spaces.Space[Any]) -> list[ObservedText]:
     """Return one `ObservedText` per text of `space`, in the order of `flatten`."""
-    found = ((name, layout_of(part)) for name, part in _parts_of(space))
+    found = ((name, layout_of(part)) for name, part in _leaves_of(space))
     return [ObservedText(name or "text", columns=words.columns) for name, words in found if isinstance(words, TextPart)]
 
 
@@ -205,7 +217,7 @@ def observations_of(space: spaces.Space[Any]) -> list[Observation]:
     from gymnasium import spaces
 
     found: list[Observation] = []
-    for name, part in _parts_of(space):
+    for name, part in _leaves_of(space):
         if isinstance(part, spaces.Text):
             continue
         bounds = bounds_of(part)
@@ -265,7 +277,7 @@ def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[A
     """
     if layout is None:
         return np.ravel(np.asarray(observation))
-    found = list(_parts_and_values(layout, observation))
+    found = list(leaves(layout, observation))
     # Texts come last, so that numbers keep the order of their names.
     return np.concatenate(
         [np.ravel(np.asarray(value)) for part, value in found if part is None]
@@ -273,19 +285,11 @@ def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[A
     )
 
 
-def leaf_parts(layout: Layout | TextPart | None) -> Iterator[TextPart | None]:
-    """Yield the innermost parts of a layout, in order: None for numbers, a `TextPart` for a text."""
-    if not isinstance(layout, Layout):
-        yield layout
-        return
-    for part in layout.parts:
-        yield from leaf_parts(part)
-
-
-def _parts_and_values(layout: Layout | TextPart | None, observation: Any) -> Iterator[tuple[TextPart | None, Any]]:
+def leaves(layout: Layout | TextPart | None, observation: Any = None) -> Iterator[tuple[TextPart | None, Any]]:
+    """Yield the innermost parts of a layout, in order, with their values: None for numbers, a `TextPart` for a text."""
     if not isinstance(layout, Layout):
         yield layout, observation
         return
-    values = observation if layout.keys is None else [observation[key] for key in layout.keys]
-    for part, value in zip(layout.parts, values, strict=True):
-        yield from _parts_and_values(part, value)
+    keys = range(len(layout.parts)) if layout.keys is None else layout.keys
+    for part, key in zip(layout.parts, keys, strict=True):
+        yield from leaves(part, observation[key] if observation is not None else None)

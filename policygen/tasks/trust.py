@@ -1,4 +1,4 @@
-"""Checks of untrusted tasks: they may name only ids of known environments, and plain arguments that these take.
+"""Checks of untrusted tasks: they may name only ids of known environments, and plain arguments.
 
 An id `module:Id` imports the module and calls `Id`, and an environment may read paths in its kwargs. This is allowed
 only if the user types the id or trusts the file. Shipped task files are trusted.
@@ -6,16 +6,14 @@ only if the user types the id or trusts the file. Shipped task files are trusted
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from policygen.errors import TaskError
 from policygen.files import PACKAGE
@@ -66,8 +64,7 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str) -> None:
         where: the file that has the names, for the message.
 
     Raises:
-        TaskError: see `check_id`; or an argument names a module, a file, a folder or an address, is not a plain value,
-            or is unknown to the environment.
+        TaskError: see `check_id`; or an argument names a module, a file, a folder or an address, or is no plain value.
     """
     check_id(gym_id, where)
     for text in (leaf for leaf in _keys_and_values(kwargs) if isinstance(leaf, str)):
@@ -78,11 +75,6 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str) -> None:
     for name, value in kwargs.items():
         if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _keys_and_values(value)):
             raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")
-    for spec in _specs(gym_id) if kwargs else ():
-        known = _parameters(spec)
-        if unknown := [name for name in kwargs if known is not None and name not in known]:
-            takes = ", ".join(sorted(known or ())) or "none"
-            raise TaskError(f"{where}: {spec.id} takes no argument `{unknown[0][:80]}`; its arguments: {takes}")
 
 
 def check_id(gym_id: str, where: str) -> None:
@@ -94,7 +86,9 @@ def check_id(gym_id: str, where: str) -> None:
         raise TaskError(
             f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or type {gym_id} as the task"
         )
-    for spec in _specs(gym_id):
+    for spec in gym.registry.values():
+        if spec.id != gym_id and not spec.id.startswith(f"{gym_id}-v"):  # an id without a version is the newest one
+            continue
         # The code of the environment, its vectorised form and its wrappers.
         for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
             maker = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
@@ -108,31 +102,6 @@ def check_id(gym_id: str, where: str) -> None:
 def is_standard_library(module: str) -> bool:
     """Whether a module is in Python's standard library, which has no environments."""
     return module.partition(".")[0] in sys.stdlib_module_names
-
-
-def _specs(gym_id: str) -> list[EnvSpec]:
-    """Return the specs registered under an id, or under any version of an id without one."""
-    return [spec for known, spec in gym.registry.items() if known == gym_id or known.startswith(f"{gym_id}-v")]
-
-
-def _parameters(spec: EnvSpec) -> set[str] | None:
-    """Return the names of an environment's arguments, None if it cannot be imported.
-
-    Those of a base class are included if the constructor takes `**kwargs`, which it then passes on.
-    """
-    try:
-        creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    except (Exception, SystemExit):  # `make` will report the fault
-        return None
-    own = [vars(kind)["__init__"] for kind in getattr(creator, "__mro__", ()) if "__init__" in vars(kind)]
-    constructors: list[Callable[..., Any]] = own if isinstance(creator, type) else [creator] if creator else []
-    names: set[str] = set()
-    for constructor in constructors:
-        parameters = inspect.signature(constructor).parameters.values()
-        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        if all(p.kind != p.VAR_KEYWORD for p in parameters):
-            break
-    return names - {"self"}
 
 
 def _keys_and_values(value: Any) -> Iterator[Any]:

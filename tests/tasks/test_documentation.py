@@ -355,7 +355,6 @@ PATTERNS = {
         *(r"([A-Za-z_]\w*)\s+changes", r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)", r"\binfo_([A-Za-z_]\w*)")
     ],
     "tasks/taskfile": ["[A-Za-z0-9_]{1,60}"],  # labels of a task file
-    "tasks/task": [r'"[^"]*"|[A-Za-z_]\w*'],  # names in an expression
     # values of files that name modules, paths or files
     "tasks/trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],
     "episodes/agents": [r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)"],  # --policy SPEC

@@ -135,7 +135,7 @@ def changed(text: str, *pairs: tuple[str, str]) -> str:
         (PENDULUM, "levels =", "low = 1.0\nhigh = 0.5\nlevels =", "goes from 1 to 0.5: state a `low` below its `high`"),
         (LAKE, "labels =", "low = 0\nlabels =", "`low` and `high` are for numbers"),
         (LAKE, "FrozenLake-v1", "FrozenLike-v1", "Gymnasium cannot make FrozenLike-v1"),
-        (LAKE, "is_slippery", "slippery", "takes no argument `slippery`; its arguments: desc, is_slippery"),
+        (LAKE, "is_slippery", "slippery", "does not take these kwargs .*'slippery'.*; correct `kwargs`"),
         (LAKE, "is_slippery = false", 'map_name = "9x9"', "does not take these kwargs .* correct `kwargs`"),
         ("name = lake", "lake", "lake", "mine.toml is not valid TOML"),
     ],
