@@ -19,8 +19,7 @@ from policygen.episodes.exact import Sampler, expected_return, finite_mdp
 from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds, half_interval
 from policygen.episodes.trajectory import Actor
-from policygen.extensions.learners.learner import Vector
-from policygen.extensions.learners.q import CellView, learn_tables
+from policygen.extensions.learners.q import CellView, Vector, learn_tables
 from policygen.files import write_atomically
 from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy

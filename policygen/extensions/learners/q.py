@@ -1,10 +1,29 @@
-"""`q`: tabular learning from episodes, advised by the proposed table."""
+"""`q`: tabular learning of action values, which replays all steps so far and is advised by the proposed table.
+
+Q-learning (Watkins 1989) that replays every recorded step (Lin 1992) until the values settle. With a table and equally
+weighted targets, that is value iteration on the observed frequencies (Vanseijen and Sutton 2015, "A deeper look at
+planning as learning from replay"): there is no step size, and the value of an ending reaches all earlier steps at once.
+
+It explores by optimism: values get a bonus of one standard error per step (Strehl and Littman 2008, "MBIE-EB"; with
+variances as in Audibert et al. 2009, "UCB-V"), and untried actions count more than the best. In addition, a share of
+its actions is random, which falls with the visits to a cell. The proposed table is cautious: it subtracts half a
+standard error from each value.
+
+It uses advice in three ways:
+
+- each cell tries the advised action first and gives it a bonus: one standard error, or half of one in the proposed
+  table;
+- the more often the advised action has been the best known one, the smaller the random share;
+- a KL penalty keeps the proposed table near the advice (with advice rho and a weight w, the policy pi that maximises
+  E[Q] - w KL(pi, rho) weighs actions by rho exp(Q / w), a bonus for the advised action). The advantage that another
+  action needs over the advised one falls with each of its trials.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +31,6 @@ import numpy.typing as npt
 from policygen.episodes.exact import exact_score
 from policygen.episodes.score import standard_error
 from policygen.episodes.trajectory import Indices, Rows
-from policygen.extensions.learners.learner import Cells, Learner, Step, Vector
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
@@ -21,6 +39,20 @@ from policygen.search.refine.cma import best_by_halving
 from policygen.search.refine.tables import choices_of, choosing_table, entries_of, with_entries
 from policygen.search.refine.tunable import Practice, Refined, Trials
 
+Vector = npt.NDArray[np.float64]
+Cells = npt.NDArray[np.integer[Any]]
+
+FIRST_RANDOM_SHARE = 0.5  # share of random actions in a new cell ...
+VISITS_TO_HALVE = 50.0  # ... halved after this number of visits
+LEAST_RANDOM_SHARE = 0.02
+CAUTION = 0.5  # standard errors subtracted from values, and added for the advice, in the proposed table
+# Advantage that the KL penalty requires of an action tried once, in standard deviations of the cells' values.
+ADVICE_ADVANTAGE = 2.0
+SWEEPS = 100  # maximal sweeps over all steps until the values settle ...
+SETTLED = 1e-4  # ... which means that none changes by more than this share of the largest
+# Of a step's outcome, in units of the largest reward, so that actions with a constant outcome get a bonus, too.
+LEAST_DEVIATION = 0.01
+
 TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
 TRIAL_EPISODES = (4, 32)  # least and most episodes for the advice, and as many for random actions
 BATCHES = 100  # the first batches have 1/100 of all episodes, but not fewer or more than BATCH_EPISODES
@@ -28,6 +60,180 @@ BATCH_EPISODES = (8, 128)  # small batches learn sooner
 GROWTH = 16  # a batch has at least 1/16 of the episodes so far
 LEAST_EPISODES = 40
 COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes
+
+
+class Step(NamedTuple):
+    """A step of n parallel episodes.
+
+    Attributes:
+        cells, actions, rewards: each of shape (n,).
+        after: next cells; their value is 0 if the episode has `terminated`.
+    """
+
+    cells: Cells
+    actions: Cells
+    rewards: Vector
+    after: Cells
+    terminated: npt.NDArray[np.bool_]
+
+
+class TransitionCounts:
+    """Counts, rewards and successors of each action in each cell; a pair's index is action * cells + cell.
+
+    Attributes:
+        tried: number of trials, shape (pairs,).
+        rewards, squares: sums of rewards and of their squares, shape (pairs,).
+        pairs, after, counts: the pair, the next cell and the number of trials of each link, shape (links,). A link is
+            an observed transition from a pair to a next cell; the end of an episode is no link.
+        largest: largest absolute reward.
+    """
+
+    def __init__(self, cells: int, actions: int) -> None:
+        self._cells = cells
+        self.tried, self.rewards, self.squares = np.zeros((3, cells * actions))
+        self._keys: Cells = np.zeros(0, np.int64)
+        self.counts: Vector = np.zeros(0)
+        self.pairs: Cells = self._keys
+        self.after: Cells = self._keys
+        self.largest = 0.0
+
+    def add(self, steps: list[Step]) -> Vector:
+        """Add steps; return their number per cell, shape (cells,)."""
+        cells, actions, rewards, after, terminated = map(np.concatenate, zip(*steps, strict=True))
+        pairs = actions * self._cells + cells
+        size = len(self.tried)
+        self.tried += np.bincount(pairs, minlength=size)
+        self.rewards += np.bincount(pairs, rewards, minlength=size)
+        self.squares += np.bincount(pairs, rewards * rewards, minlength=size)
+        self.largest = max(self.largest, float(np.abs(rewards).max()))
+        keys, counts = np.unique((pairs * self._cells + after)[~terminated], return_counts=True)
+        self._keys, places = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
+        counted = np.concatenate([self.counts, counts.astype(np.float64)])
+        self.counts = np.asarray(np.bincount(places, weights=counted, minlength=len(self._keys)), np.float64)
+        self.pairs, self.after = self._keys // self._cells, self._keys % self._cells
+        return np.bincount(cells, minlength=self._cells).astype(np.float64)
+
+    def mean(self, per_link: Vector) -> Vector:
+        """Return the mean value of each pair's links over its trials, endings counting 0: shape (pairs,)."""
+        sums = np.bincount(self.pairs, self.counts * per_link, minlength=len(self.tried))
+        return np.asarray(sums / np.maximum(self.tried, 1.0))
+
+    def errors(self, ahead: Vector) -> Vector:
+        """Return the standard error of each pair's value, given the values `ahead` of the cells: shape (pairs,).
+
+        Rewards and next values count as independent. Since the variance of a few trials is unreliable, one trial with
+        the mean variance of all steps is added.
+        """
+        n = np.maximum(self.tried, 1.0)
+        following = ahead[self.after]
+        variance = self.squares / n - (self.rewards / n) ** 2 + self.mean(following**2) - self.mean(following) ** 2
+        variance = np.maximum(variance, 0.0)
+        usual = max(float(np.average(variance, weights=self.tried)), (LEAST_DEVIATION * (self.largest or 1.0)) ** 2)
+        return np.asarray(np.sqrt((n * variance + usual) / (n + 1.0) / n))
+
+
+class Learner:
+    """A learner of the action values of every cell.
+
+    Attributes:
+        values: shape (actions, cells); minus infinity for untried actions.
+
+    Args:
+        advice: the adviser's action in every cell, shape (cells,).
+    """
+
+    def __init__(
+        self, cells: int, actions: int, discount: float, rng: np.random.Generator, *, advice: Cells | None = None
+    ) -> None:
+        self._discount, self._rng = discount, rng
+        # For every cell, the index of the pair of this cell and the advised action.
+        self._advised = None if advice is None else advice * cells + np.arange(cells)
+        self._transitions = TransitionCounts(cells, actions)
+        self.values = np.full((actions, cells), -np.inf)
+        self._optimistic, self._errors = np.zeros((2, actions, cells))
+        self._default_value, self._value_spread = 0.0, 0.0
+        self._visits, self._agreements = np.zeros((2, cells))
+        self._plan()
+
+    def choose(self, cells: Cells) -> npt.NDArray[np.int64]:
+        """Choose an action for each of n cells: mostly the best one, sometimes a random one."""
+        chosen = self._chosen[cells]
+        places = (self._rng.random(len(cells)) < self._random_share[cells]).nonzero()[0]
+        if len(places):
+            chosen[places] = self._rng.integers(len(self.values), size=len(places))
+        return chosen
+
+    def replay(self, steps: list[Step]) -> None:
+        """Update the values from these steps and all before them, and choose by them from now on."""
+        visits = self._transitions.add(steps)
+        self._visits += visits
+        shape = self.values.shape
+        known = (self._transitions.tried > 0).reshape(shape)
+        if self._advised is not None:
+            advised = self.values.reshape(-1)[self._advised]  # as known before
+            self._agreements += visits * (np.isfinite(advised) & (advised >= self.values.max(axis=0)))
+            guessed = ~known.reshape(-1)[self._advised]
+        else:
+            guessed = ~known.any(axis=0)
+        # A cell counts at least as a cautious guess if its advised action is untried or, without advice, if no action
+        # was tried there (an episode was cut). Other untried actions get no value.
+        defaults = np.where(guessed, self._default_value, -np.inf)
+        self.values[known & np.isinf(self.values)] = self._default_value
+        self._settle(self.values, defaults)
+        ahead = self._discount * np.maximum(self.values.max(axis=0), defaults)
+        self._errors = self._transitions.errors(ahead).reshape(shape)
+        best = self.values.max(axis=0)[known.any(axis=0)]
+        self._default_value, self._value_spread = float(best.min()), float(best.std())
+        self._settle(self._optimistic, np.full_like(defaults, -np.inf), self._errors.reshape(-1))
+        self._plan()
+
+    def best(self) -> npt.NDArray[np.int64]:
+        """Return the table to propose, shape (cells,): the safest of the tried or advised actions."""
+        cautious = self.values - CAUTION * self._errors
+        if self._advised is not None:
+            tried = np.maximum(self._transitions.tried, 1.0).reshape(cautious.shape)
+            cautious -= ADVICE_ADVANTAGE * self._value_spread / tried
+            cautious.reshape(-1)[self._advised] = self._advised_values(self.values, self._advised, CAUTION)
+        best: npt.NDArray[np.int64] = cautious.argmax(axis=0)
+        return best
+
+    def _advised_values(self, values: Vector, advised: Cells, errors: float) -> Vector:
+        """Return the advised actions' values plus `errors` standard errors, shape (cells,); infinite if untried."""
+        values_with_bonus = values.reshape(-1)[advised] + errors * self._errors.reshape(-1)[advised]
+        return np.where(self._transitions.tried[advised] == 0, np.inf, values_with_bonus)
+
+    def _settle(self, values: Vector, least: Vector, bonus: Vector | None = None) -> None:
+        """Sweep over all steps until the values, changed in place, settle.
+
+        Args:
+            least: lower bound of a cell's value, shape (cells,).
+            bonus: added to every step, shape (pairs,); untried actions then count more than the best.
+        """
+        transitions, flat = self._transitions, values.reshape(-1)
+        known, unknown = np.flatnonzero(transitions.tried), np.flatnonzero(transitions.tried == 0)
+        paid = (transitions.rewards / np.maximum(transitions.tried, 1.0) + (0.0 if bonus is None else bonus))[known]
+        weights = self._discount * transitions.counts / transitions.tried[transitions.pairs]
+        for _ in range(SWEEPS):
+            ahead = np.maximum(values.max(axis=0), least)
+            later = np.bincount(transitions.pairs, weights * ahead[transitions.after], minlength=len(flat))
+            fresh = paid + later[known]
+            change = np.abs(fresh - flat[known]).max()
+            flat[known] = fresh
+            flat[unknown] = -np.inf if bonus is None else fresh.max() + bonus[unknown]
+            if change <= SETTLED * np.abs(fresh).max():
+                break
+
+    def _plan(self) -> None:
+        """Set the action chosen in each cell and the share of random ones; both hold until the next replay."""
+        optimistic = self._optimistic
+        if self._advised is not None:
+            optimistic = optimistic.copy()
+            optimistic.reshape(-1)[self._advised] = self._advised_values(optimistic, self._advised, 1.0)
+        self._chosen: npt.NDArray[np.int64] = optimistic.argmax(axis=0)
+        share = FIRST_RANDOM_SHARE / (1.0 + self._visits / VISITS_TO_HALVE)
+        if self._advised is not None:
+            share *= 1.0 - self._agreements / np.maximum(self._visits, 1.0)
+        self._random_share = np.maximum(share, LEAST_RANDOM_SHARE)
 
 
 class CellView:

@@ -14,8 +14,7 @@ import policygen
 from policygen.episodes.exact import Sampler, best_return, exact_score, expected_return
 from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
-from policygen.extensions.learners.learner import Learner, Step
-from policygen.extensions.learners.q import CellView, is_better, learn_tables
+from policygen.extensions.learners.q import CellView, Learner, Step, is_better, learn_tables
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.tables import entries_of, with_entries
 from policygen.search.refine.tunable import Refined, Trials, refine

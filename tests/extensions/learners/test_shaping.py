@@ -13,8 +13,7 @@ from support import Written, fenced, lake
 import policygen
 from policygen.episodes.exact import Sampler, exact_score
 from policygen.errors import PolicyError
-from policygen.extensions.learners.learner import Step
-from policygen.extensions.learners.q import CellView, LearnerActor
+from policygen.extensions.learners.q import CellView, LearnerActor, Step
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.notes import SHAPING
