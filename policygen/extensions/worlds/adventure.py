@@ -27,17 +27,56 @@ class _State:
     chest_is_open: bool = False
     score: int = 0
 
-    @property
     def exits(self) -> dict[str, str]:
-        """The room behind each exit, by its direction."""
+        """Return the room behind each exit, by its direction."""
         if self.room == "hall":
             return self.doors
         way = next(direction for direction, room in self.doors.items() if room == self.room)
         return {DIRECTIONS[(DIRECTIONS.index(way) + 2) % 4]: "hall"}
 
-    @property
     def is_dark(self) -> bool:
         return self.room == "cave" and "lamp" not in self.carried
+
+    def things_to_take(self) -> list[str]:
+        if self.room == "cave":
+            return ["crown"] if self.chest_is_open and "crown" not in self.carried else []
+        return [thing for thing, room in _ROOM_OF.items() if room == self.room and thing not in self.carried]
+
+    def carry_out(self, command: str) -> str:
+        """Change the state by a command, and return a sentence about the result."""
+        verb, _, thing = command.partition(" ")
+        if verb == "go":
+            if thing not in self.exits():
+                return "There is no way."
+            self.room = self.exits()[thing]
+            return f"You go {thing}."
+        if self.is_dark():
+            return "It is too dark for that."
+        if verb == "open":
+            if self.room != "cave" or self.chest_is_open:
+                return "There is nothing to open."
+            if "key" not in self.carried:
+                return "The chest is locked."
+            self.chest_is_open = True
+        elif thing in self.things_to_take():
+            self.carried += (thing,)
+        else:
+            return f"There is no {thing} to take."
+        self.score += POINTS[command]
+        return "Done."
+
+    def describe(self) -> str:
+        """Return the observation."""
+        sentences = [f"You are in the {self.room}."]
+        if self.is_dark():
+            sentences.append("It is pitch dark.")
+        else:
+            if self.room == "cave":
+                sentences.append(f"A {'chest stands open' if self.chest_is_open else 'locked chest stands'} here.")
+            sentences += [f"A {thing} lies here." for thing in self.things_to_take()]
+        sentences += [f"{way.capitalize()}: {room}." for way, room in self.exits().items()]
+        carried = ", ".join(sorted(self.carried, reverse=True)) or "nothing"
+        return f"{' '.join(sentences)}\nCarried: {carried}. Score: {self.score} of {MOST_POINTS}."
 
 
 class AdventureEnv(gym.Env[str, Any]):
@@ -77,63 +116,16 @@ class AdventureEnv(gym.Env[str, Any]):
         rooms = [SIDE_ROOMS[i] for i in self.np_random.permutation(len(SIDE_ROOMS))]
         self._state = _State(dict(zip(DIRECTIONS, rooms, strict=True)))
         self._said = "Find the crown."
-        return _describe(self._state), self._info()
+        return self._state.describe(), {"said": self._said, "score": 0}
 
     def step(self, action: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out a command."""
-        command = COMMANDS[int(action)]
-        self._said = _carry_out(self._state, command)
-        points = POINTS[command] if self._said == "Done." and command in POINTS else 0
-        self._state.score += points
-        won = "crown" in self._state.carried
-        return _describe(self._state), float(points - 1), won, False, self._info()
+        before = self._state.score
+        self._said = self._state.carry_out(COMMANDS[int(action)])
+        points, won = self._state.score - before, "crown" in self._state.carried
+        info = {"said": self._said, "score": self._state.score}
+        return self._state.describe(), float(points - 1), won, False, info
 
     def render(self) -> str | None:
         """Return the result of the last command and the visible state, as text (`ansi`)."""
-        return f"{self._said}\n{_describe(self._state)}\n" if self.render_mode == "ansi" else None
-
-    def _info(self) -> dict[str, Any]:
-        return {"said": self._said, "score": self._state.score}
-
-
-def _carry_out(state: _State, command: str) -> str:
-    """Change the state by a command, and return a sentence about the result."""
-    verb, _, thing = command.partition(" ")
-    if verb == "go":
-        if thing not in state.exits:
-            return "There is no way."
-        state.room = state.exits[thing]
-        return f"You go {thing}."
-    if state.is_dark:
-        return "It is too dark for that."
-    if verb == "open":
-        if state.room != "cave" or state.chest_is_open:
-            return "There is nothing to open."
-        if "key" not in state.carried:
-            return "The chest is locked."
-        state.chest_is_open = True
-        return "Done."
-    if thing not in _things_to_take(state):
-        return f"There is no {thing} to take."
-    state.carried += (thing,)
-    return "Done."
-
-
-def _things_to_take(state: _State) -> list[str]:
-    if state.room == "cave":
-        return ["crown"] if state.chest_is_open and "crown" not in state.carried else []
-    return [thing for thing, room in _ROOM_OF.items() if room == state.room and thing not in state.carried]
-
-
-def _describe(state: _State) -> str:
-    """Return the observation."""
-    sentences = [f"You are in the {state.room}."]
-    if state.is_dark:
-        sentences.append("It is pitch dark.")
-    elif state.room == "cave":
-        sentences.append("A chest stands open here." if state.chest_is_open else "A locked chest stands here.")
-    if not state.is_dark:
-        sentences += [f"A {thing} lies here." for thing in _things_to_take(state)]
-    sentences += [f"{way.capitalize()}: {room}." for way, room in state.exits.items()]
-    carried = ", ".join(sorted(state.carried, reverse=True)) or "nothing"
-    return f"{' '.join(sentences)}\nCarried: {carried}. Score: {state.score} of {MOST_POINTS}."
+        return f"{self._said}\n{self._state.describe()}\n" if self.render_mode == "ansi" else None

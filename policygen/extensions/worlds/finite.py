@@ -86,19 +86,11 @@ class NimEnv(FiniteEnv):
     Start: always ten sticks.
     End: the game is won or lost, after five moves of the agent at the latest.
     Info: `"prob"`, the probability of the outcome.
-
-    Args:
-        published_actions: whether action `a` takes `a` sticks, as in the published game of ProPS (NeurIPS 2025). Action
-            0 then loses at once, three sticks cannot be taken, and the best expected return is -1/9 instead of 1.
     """
 
-    def __init__(self, render_mode: str | None = None, published_actions: bool = False) -> None:
-        fewest = 0 if published_actions else 1
-        transitions = {
-            sticks: {action: _outcomes_of_taking(sticks, action + fewest) for action in range(MOST)}
-            for sticks in range(STICKS + 1)
-        }
-        super().__init__(transitions, STICKS, render_mode)
+    def __init__(self, render_mode: str | None = None) -> None:
+        sticks, moves = range(STICKS + 1), range(MOST)
+        super().__init__({n: {a: _outcomes_of_taking(n, a + 1) for a in moves} for n in sticks}, STICKS, render_mode)
 
     def _text(self) -> str:
         return f"{'|' * self.state}{'.' * (STICKS - self.state)}  {self.state} left\n"
@@ -108,7 +100,7 @@ def _outcomes_of_taking(sticks: int, taken: int) -> Outcomes:
     """Return the outcomes after the agent has taken `taken` sticks."""
     if sticks == 0:  # the game is over
         return [(1.0, 0, 0.0, True)]
-    if not 1 <= taken <= min(MOST, sticks):
+    if taken > sticks:
         return [(1.0, sticks, -1.0, True)]
     left = sticks - taken
     if left == 0:

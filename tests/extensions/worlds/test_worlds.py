@@ -114,10 +114,6 @@ def test_nim_and_the_maze_have_their_optimal_values():
     assert values(gym.make("policygen/Nim-v0")) == pytest.approx({0: 0.0, **expected})
     squares = [0.966667, 0.955556, 0.944444, 0.977778, 0.922222, 0.933333, 0.988889, 1.0, 0.0]
     assert list(values(gym.make("policygen/Maze-v0")).values()) == pytest.approx(squares, abs=1e-6)
-    env = gym.make("policygen/Nim-v0", published_actions=True)
-    expected = [0, -1, 1, 1, -1, -1, 1 / 3, 1 / 3, -1, -1, -1 / 9]
-    assert list(values(env).values()) == pytest.approx(expected)
-    assert env.unwrapped.P[10][0] == [(1.0, 10, -1.0, True)]  # to take none loses at once
 
 
 def test_a_paddle_that_follows_the_ball_never_misses():
