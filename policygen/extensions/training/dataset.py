@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import unique_runs
@@ -23,6 +23,7 @@ from policygen.runs.logbook import Logbook
 
 Form = Literal["sft", "dpo", "grpo"]
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def make_dataset(
         raise UsageError(f"{links[0]} is a link; name the folder that it leads to if you want its rows")
     requests = [request for run in runs for request in _requests_of(run)]
     if form == "sft":
-        chosen = [(one.folder, one.row) for one in _good_replies(requests, top)]
+        chosen = list(_good_replies(requests, top))
     else:
         chosen = list(_pairs(requests) if form == "dpo" else _prompts(requests))
     unique: dict[str, tuple[Path, Row]] = {}
@@ -103,15 +104,20 @@ def _requests_of(folder: Path) -> Iterator[_Request]:
         yield _Request(folder, config, exchange.request == 0, malformed, last and attempt.accepted, row)
 
 
-def _good_replies(requests: Sequence[_Request], top: float | None) -> list[_Request]:
-    """Return the accepted replies, or the share `top` of each task's replies with the highest scores."""
+def _good_replies(requests: Sequence[_Request], top: float | None) -> Iterator[tuple[Path, Row]]:
+    """Yield the accepted replies, or the share `top` of each task's replies with the highest scores."""
     scored = [one for one in requests if one.row["score"] is not None]
-    if top is None:
-        return [one for one in scored if one.accepted]
-    scored.sort(key=lambda one: -one.row["score"])
-    tasks = dict.fromkeys(one.row["task"] for one in scored)
-    each = [[one for one in scored if one.row["task"] == task] for task in tasks]
-    return [one for some in each for one in some[: math.ceil(top * len(some))]]
+    if top is not None:
+        scored = best_share(scored, top, lambda one: one.row)
+    yield from ((one.folder, one.row) for one in scored if top is not None or one.accepted)
+
+
+def best_share(scored: Sequence[T], share: float, row: Callable[[T], Row]) -> list[T]:
+    """Return the share of each task's members with the highest scores; both stand in the row of a member."""
+    tasks: dict[str, list[T]] = {}
+    for one in sorted(scored, key=lambda one: -row(one)["score"]):
+        tasks.setdefault(row(one)["task"], []).append(one)
+    return [one for some in tasks.values() for one in some[: math.ceil(share * len(some))]]
 
 
 def _pairs(requests: Sequence[_Request]) -> Iterator[tuple[Path, Row]]:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from policygen.errors import PathError, UsageError
 from policygen.extensions.local import load_chat_model
-from policygen.extensions.training.dataset import Form, Row
+from policygen.extensions.training.dataset import Form, Row, best_share
 from policygen.extensions.training.reward import UNREADABLE, Reward, ScoredCompletion, reward
 from policygen.files import write_atomically
 from policygen.runs.attempt import text_digest
@@ -115,7 +115,8 @@ def finetune(
     after = model.reply_scores(judged, unseen)
     say(f"after:  {after}")
     result = TrainingResult(before, after, time.perf_counter() - began, ended)
-    model.save()
+    model.model.save_pretrained(out, safe_serialization=True)
+    model.tokenizer.save_pretrained(out)
     write_atomically(out / "README.md", _card(base, len(fitting), settings, result, held_out=bool(test)))
     return result
 
@@ -172,6 +173,8 @@ class _Trainee:
 
     def train(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
         """Train on `rows` with the method's trainer; return why it ended early, or an empty text."""
+        import trl
+        from datasets import Dataset, disable_progress_bars
         from transformers import PrinterCallback, TrainerCallback
 
         method, settings = self.settings.method, self.settings
@@ -214,48 +217,47 @@ class _Trainee:
                     )
                     control.should_training_stop = True
 
-        trainer = self._trainer(rows, common, Progress())
+        disable_progress_bars()
+        replies = {"dpo": ("chosen", "rejected"), "grpo": ("task", "kind", "incumbent")}.get(method, ("completion",))
+        given = {
+            "train_dataset": Dataset.from_list([{key: row[key] for key in ("prompt", *replies)} for row in rows]),
+            "processing_class": self.tokenizer,
+            "callbacks": [Progress()],
+            "peft_config": self._adapter,
+        }
+        if method == "dpo":
+            config = trl.DPOConfig(**common, max_length=self.context, beta=settings.beta)
+            trainer = trl.DPOTrainer(self.model, args=config, **given)
+        elif method == "grpo":
+            lengths = {"num_generations": settings.samples, "max_completion_length": settings.max_tokens}
+            config = trl.GRPOConfig(**common, **lengths, beta=settings.beta)
+            trainer = trl.GRPOTrainer(self.model, _reward(rows, settings, settings.seed), config, **given)
+        else:
+            config = trl.SFTConfig(**common, max_length=self.context)
+            trainer = trl.SFTTrainer(self.model, args=config, **given)
         trainer.remove_callback(PrinterCallback)
         trainer.train()
         self.model, self._adapter = trainer.model, None
         return next(iter(ended), "")
 
-    def _trainer(self, rows: Sequence[Row], common: dict[str, Any], callback: Any) -> Any:
-        """Return TRL's trainer for the method."""
-        import trl
-        from datasets import Dataset, disable_progress_bars
-
-        disable_progress_bars()
-        method, settings = self.settings.method, self.settings
-        replies = {"dpo": ("chosen", "rejected"), "grpo": ("task", "kind", "incumbent")}.get(method, ("completion",))
-        given = {
-            "train_dataset": Dataset.from_list([{key: row[key] for key in ("prompt", *replies)} for row in rows]),
-            "processing_class": self.tokenizer,
-            "callbacks": [callback],
-            "peft_config": self._adapter,
-        }
-        if method == "dpo":
-            config = trl.DPOConfig(**common, max_length=self.context, beta=settings.beta)
-            return trl.DPOTrainer(self.model, args=config, **given)
-        if method != "grpo":
-            return trl.SFTTrainer(self.model, args=trl.SFTConfig(**common, max_length=self.context), **given)
-        reward_of = _reward(rows, settings, settings.seed)
-        lengths = {"num_generations": settings.samples, "max_completion_length": settings.max_tokens}
-        return trl.GRPOTrainer(self.model, reward_of, trl.GRPOConfig(**common, **lengths, beta=settings.beta), **given)
-
     def train_in_rounds(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
         """Sample replies, train on the best quarter of each task's, and repeat; return why it ended early."""
         reward_of = _reward(rows, self.settings, self.settings.seed)
         for number in range(1, self.settings.rounds + 1):
-            texts = [(row, text) for row in rows for text in self.replies([row] * self.settings.samples)]
-            scored = _scored(reward_of, [row for row, _ in texts], [text for _, text in texts])
-            values = [one.reward for one in scored]
-            kept = _best_quarter(texts, values)
+            asked = [row for row in rows for _ in range(self.settings.samples)]
+            texts = [text for row in rows for text in self.replies([row] * self.settings.samples)]
+            values = [one.reward for one in _scored(reward_of, asked, texts)]
+            answered = [
+                row | {"completion": [{"role": "assistant", "content": text}], "score": value}
+                for row, text, value in zip(asked, texts, values, strict=True)
+            ]
+            best = [row for row in best_share(answered, 1 / 4, lambda row: row) if row["score"] > UNREADABLE]
+            kept = {json.dumps([row["prompt"], row["completion"]]): row for row in best}
             mean = sum(values) / len(values)
             say(f"round {number}: mean reward {mean:.3f} of {len(values)} replies, {len(kept)} kept")
             if not kept:
                 return f"round {number} had no readable reply"
-            self.train(kept, say)
+            self.train(list(kept.values()), say)
         return ""
 
     def replies(self, rows: Sequence[Row]) -> list[str]:
@@ -289,11 +291,6 @@ class _Trainee:
         count = len(scored)
         return ReplyScores(len(readable) / count, sum(one.reward for one in scored) / count, count, len(distinct))
 
-    def save(self) -> None:
-        """Save the weights, as safetensors, and the tokenizer."""
-        self.model.save_pretrained(self.out, safe_serialization=True)
-        self.tokenizer.save_pretrained(self.out)
-
 
 def _prompts_to_judge(rows: Sequence[Row]) -> list[Row]:
     """Return rows with different prompts, each repeated so that there are up to `MOST_TESTED` in all."""
@@ -308,19 +305,6 @@ def _reward(rows: Sequence[Row], settings: TrainingSettings, seed: int) -> Rewar
 def _scored(reward_of: Reward, rows: Sequence[Row], texts: Sequence[str]) -> list[ScoredCompletion]:
     columns = {name: [row.get(name) for row in rows] for name in ("task", "kind", "incumbent")}
     return reward_of.scored(list(texts), **columns)
-
-
-def _best_quarter(texts: Sequence[tuple[Row, str]], values: Sequence[float]) -> list[Row]:
-    """Return rows with the quarter of each task's replies that has the highest rewards, without repetitions."""
-    kept: dict[str, Row] = {}
-    for task in {row["task"] for row, _ in texts}:
-        own = [(value, *text) for value, text in zip(values, texts, strict=True) if text[0]["task"] == task]
-        own.sort(key=lambda one: -one[0])
-        for value, row, text in own[: math.ceil(len(own) / 4)]:
-            if value > UNREADABLE:
-                completion = [{"role": "assistant", "content": text}]
-                kept[json.dumps([row["prompt"], text])] = {"prompt": row["prompt"], "completion": completion}
-    return list(kept.values())
 
 
 def _card(base: str, count: int, settings: TrainingSettings, result: TrainingResult, *, held_out: bool) -> str:

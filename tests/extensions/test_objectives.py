@@ -11,7 +11,7 @@ from support import Written, fenced
 
 from policygen.cli import commands
 from policygen.errors import UsageError
-from policygen.extensions.objectives.prompts import objective_views
+from policygen.extensions.objectives import objective_views
 from policygen.llm.messages import Reply
 from policygen.prompts.render import render_prompt, render_repair
 from policygen.proposers.proposer import read

@@ -1,0 +1,115 @@
+"""Objectives and potentials that replies write for tuning: `objective = EXPRESSION`, `potential = EXPRESSION`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from policygen.episodes.trajectory import Trajectory
+from policygen.errors import ExpressionError
+from policygen.policies.lines import STATEMENTS, Line, Statement
+from policygen.policies.parts import Parts
+from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Measure, Shaping
+from policygen.prompts.sections import Section, add_section
+from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.tree import Node, names_in, needed_by, read_by, remembered_in
+from policygen.runs.attempt import Attempt
+from policygen.runs.notes import SHAPING
+from policygen.runs.state import Context
+from policygen.tasks.task import decision_names
+
+MOST_OBJECTIVES = 3  # last objectives that prompts show, beside that of the best policy
+EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and one as its worst
+_ONLY_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
+
+
+def read_objective(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Shaping | None:
+    """Return the objective and potential with the features that they need; None if there are any problems."""
+    task, problems, features = parts.task, parts.problems, parts.features
+    quantities = list(dict.fromkeys([*task.quantity_names, *features]))
+    read: dict[str, Node] = {}
+    for (name, _), line in lines.items():
+        try:
+            node = parse_expression(line.text, [*quantities, *decision_names(task), REWARD], texts=task.text_names)
+        except ExpressionError as error:
+            problems.refuse(line.line, error)
+            continue
+        needed = needed_by(names_in(node), features, now=True) & features.keys()
+        remembered = remembered_in(node).union(*(remembered_in(features[feature]) for feature in needed))
+        previous, others = min(remembered, default=""), sorted(names_in(node) - set(quantities))
+        if name == POTENTIAL and others:
+            problems.add(line.line, f"the potential reads `{others[0]}`", _ONLY_THE_STATE)
+        elif REWARD in remembered_in(node) and REWARD not in quantities:
+            expected = f"use `{REWARD}`, the reward of this step"
+            problems.add(line.line, f"`prev({REWARD})` is not remembered", expected)
+        elif previous and name == POTENTIAL:
+            problems.add(line.line, f"the potential remembers `{previous}`", _ONLY_THE_STATE)
+        elif previous and parts.learner:
+            expected = "a learner of table entries sees one step at a time: write it without `prev(...)`"
+            problems.add(line.line, f"the objective remembers `{previous}`", expected)
+        else:
+            read[name] = node
+    for name in read_by(read.values()):
+        parts.bare.pop(name, None)  # a feature, not a misspelt output
+    if not read or problems:
+        return None
+    lets = parts.in_order_of_need(features, read_by(read.values()))
+    defined = tuple((name, to_text(node)) for name, node in lets)
+    texts = {name: to_text(node) for name, node in read.items()}
+    return Shaping(defined, texts.get(OBJECTIVE, ""), texts.get(POTENTIAL, ""))
+
+
+def objective_views(context: Context) -> list[dict[str, Any]]:
+    """Return the last objectives that attempts were tuned for, oldest first, and that of the best policy."""
+    shaped = [attempt for attempt in context.attempts if SHAPING.of(attempt) is not None and attempt.saved is not None]
+    shown = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_OBJECTIVES:]]
+    best = context.best.number if context.best is not None else 0
+    return [
+        context.buffer.cached(("objective", attempt.number, best), lambda attempt=attempt: _objective(attempt, context))  # type: ignore[misc]
+        for attempt in shown
+    ]
+
+
+def _objective(attempt: Attempt, context: Context) -> dict[str, Any]:
+    shaping = SHAPING.of(attempt)
+    assert shaping is not None
+    groups = _groups(attempt, context) if shaping.objective else []
+    measure = Measure(context.task, shaping)
+    sums = [measure.sums_of_terms(episodes).mean(axis=1) for _, episodes in groups]
+    return {
+        "number": attempt.number,
+        "is_best": attempt is context.best,
+        "lines": shaping.to_text().splitlines(),
+        "refinement": attempt.tuned.refinement,
+        # each group's name, number of episodes and mean return; then the mean sum per episode of each term and of all
+        "groups": [(name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups],
+        "terms": [(text, [float(one[i]) for one in sums]) for i, text in enumerate(measure.terms)] if groups else [],
+        "total": [float(one.sum()) for one in sums],
+    }
+
+
+def _groups(attempt: Attempt, context: Context) -> list[tuple[str, Sequence[Trajectory]]]:
+    """Return groups of episodes: an attempt's best and worst ones (or all, if alike), and the best policy's."""
+    own = sorted(_episodes(attempt, context), key=lambda t: -t.episode_return)
+    if not own:
+        return []
+    groups: list[tuple[str, Sequence[Trajectory]]] = [("its", own)]
+    if own[0].episode_return > own[-1].episode_return:
+        extreme = max(1, len(own) // EXTREME)
+        groups = [("its best", own[:extreme]), ("its worst", own[-extreme:])]
+    if context.best is not None and attempt is not context.best and (others := _episodes(context.best, context)):
+        groups.append(("the best policy's", others))
+    return groups
+
+
+def _episodes(attempt: Attempt, context: Context) -> list[Trajectory]:
+    return [episode.trajectory for episode in context.buffer.of_attempt(attempt.number, len(attempt.played))]
+
+
+STATEMENTS.add("objective", Statement(names=(OBJECTIVE, POTENTIAL), read=read_objective))
+add_section(
+    Section("objectives", lambda context, config: objective_views(context) if config.shape else [], "after_history")
+)
+add_section(Section("shaping", lambda context, config: config.shape, "after_language"))
