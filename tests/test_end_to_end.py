@@ -43,7 +43,7 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policygen.llm.retry._DEFAULT_WAIT", lambda state: 0.0)
+    monkeypatch.setattr("policygen.llm.retry._usual_wait", lambda tries: 0.0)
 
 
 def run(server: ChatServer, service: Service = COMPATIBLE, **settings: object) -> policygen.RunResult:

@@ -60,8 +60,7 @@ def ask(
     The reply has at most `max_output_tokens` and contains no key; `usd` is the price, if known, of the charged tokens.
 
     `before_try` is called before every request, retries included; a BudgetExhausted that it raises ends the call. After
-    transient faults the waits are 2, 4, 8, ... s, plus up to 2 s at random, so that parallel runs do not retry at once,
-    and at least as long as the server asks; five outlast a rate limit per minute. `on_wait` is called before each wait
+    a transient fault the wait grows, and is at least as long as the server asks. `on_wait` is called before each wait
     and each request. A parameter that the model rejects is dropped, and the request repeated at once. A provider of the
     user's program may return a plain string.
 
@@ -108,13 +107,21 @@ def ask(
         if tries > options.max_retries:
             raise ProviderError(f"gave up after {'1 try' if tries == 1 else f'{tries} tries'}: {fault}")
         # Servers that ask for no wait, or for too short a one, refuse the next tries as well.
-        seconds = max(min(2.0**tries + random.uniform(0, 2), 60), fault.retry_after or 0.0)
+        seconds = max(_usual_wait(tries), fault.retry_after or 0.0)
         if seconds > LONGEST_WAIT:
             longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
             raise ProviderError(f"the server asks to wait {longer}: {fault}")
         now = time.time()
         on_wait(Wait(spec, now, now + seconds, str(fault)))
         sleep(seconds)
+
+
+def _usual_wait(tries: int) -> float:
+    """Return 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together.
+
+    The five retries of the default outlast a rate limit per minute.
+    """
+    return min(2.0**tries + random.uniform(0, 2), 60.0)
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
