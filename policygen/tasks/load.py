@@ -21,6 +21,7 @@ from policygen.errors import TaskError
 from policygen.files import find_resource, list_resources
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import slug, to_digits
+from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import RESERVED, actuators_of, describe_layout
 from policygen.tasks.documentation import step_seconds_of
 from policygen.tasks.environments import (
@@ -34,7 +35,7 @@ from policygen.tasks.environments import (
     user_env_of,
 )
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.spaces import Actuator, Observation, distinct_names, observations_of, texts_of
+from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct_names, observations_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete, harvested_file, task_from_file
 from policygen.tasks.trust import is_shipped
@@ -50,6 +51,10 @@ _MOST_DIMENSIONS = 8  # of a grid
 _FEW_VALUES = 12  # of whole numbers
 _LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
 _MOST_NUMBERS = 400  # in an observation
+_MOST_PHRASES = 8  # each has two bins: 256 cells
+_WORD = re.compile(r"[a-z]{3,20}")
+_RARE = 0.02  # a word is ignored if a smaller share of rows has it, or lacks it
+_MOST_CORRELATED = 0.9  # a word is ignored if its correlation with a chosen one is at least this
 _NO_BOUNDS = "the environment states no bounds, these are assumed"
 
 
@@ -201,6 +206,16 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], 
     if task.action_layout is not None and not task.action_layout.is_row:
         assumed.append(describe_layout(task.action_layout, actuators))
     grid, remarks = _fitted_grid(task.observations, warm.rows) if found else (None, [])
+    remarks += [UNSEEDED] * task.unseeded
+    room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
+    taken = [*observed, *(a.name for a in task.actuators)]
+    phrases = _informative_phrases(texts, warm.rows[:, len(found) :], taken, min(_MOST_PHRASES, room))
+    if phrases:
+        binned = grid.dimensions if grid is not None else ()
+        grid = Grid((*binned, *(Dimension(name, (0.5,)) for name in phrases)))
+        tells = ", ".join(phrases.values())
+        steps = f"{len(warm.rows):,} steps of random actions"
+        remarks.append(f"a table distinguishes texts by words seen in {steps}: {tells}")
     continuous = task.has_numbers or grid is None or len(grid.dimensions) < len(observed)
     return replace(
         task,
@@ -208,11 +223,12 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], 
             a if (a.low, a.high) == (space.low, space.high) else replace(a, about=_NO_BOUNDS)
             for a, space in zip(task.actuators, actuators, strict=True)
         ),
+        features=tuple(phrases.items()),
         max_steps=limit or DEFAULT_MAX_STEPS,
         grid=grid,
         step_seconds=step_seconds_of(env),
         run=(("policy", "linear" if continuous else "table"),),
-        assumed=(*assumed, *task.assumed, *remarks, *[UNSEEDED] * task.unseeded),
+        assumed=(*assumed, *task.assumed, *remarks),
     )
 
 
@@ -240,6 +256,40 @@ def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> li
         if isinstance(value, list | tuple) and len(value) == count and all(isinstance(one, str) for one in value):
             return distinct_names(value)
     return []
+
+
+def _informative_phrases(
+    texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
+) -> dict[str, str]:
+    """Return at most `most` features by name: `contains` of words that tell texts apart.
+
+    Words that nearer to half of the texts have come first; a word that is correlated with an earlier one is left out.
+
+    Args:
+        rows: text columns of recorded observations, shape (n, columns of all texts).
+        taken: names that features cannot have.
+    """
+    rows = rows[:: max(1, len(rows) // 1_000)]
+    found: list[tuple[float, str, str, npt.NDArray[np.float64]]] = []
+    first = 0
+    for text in texts:
+        columns = rows[:, first : first + text.columns]
+        first += text.columns
+        words = {word for row in np.unique(columns, axis=0) for word in _WORD.findall(decoded(row).lower())}
+        for word in sorted(words):
+            has = contains_batch(list(columns.T), word)
+            share = float(has.mean())
+            if _RARE <= share <= 1 - _RARE:
+                name = slug(f"{text.name}_{word}")
+                found.append((share * (1 - share), name, f'contains({text.name}, "{word}")', has))
+    kept: dict[str, str] = {}
+    chosen: list[npt.NDArray[np.float64]] = []
+    for _, name, expression, has in sorted(found, key=lambda one: -one[0]):
+        unlike = all(abs(float(np.corrcoef(has, other)[0, 1])) < _MOST_CORRELATED for other in chosen)
+        if len(kept) < most and name not in (*taken, *kept) and unlike:
+            kept[name] = expression
+            chosen.append(has)
+    return kept
 
 
 def _successor(gym_id: str) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -21,6 +23,7 @@ PolicyKind = Literal["table", "linear"]
 # Words for users: equations need not be linear in the observations.
 KIND_WORDS = {"table": "table", "linear": "equations"}
 
+_NAME_OR_QUOTED = re.compile(r'"[^"]*"|[A-Za-z_]\w*')
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
 
 
@@ -200,13 +203,9 @@ def without_knowledge(task: Task) -> Task:
 
     This is the numbers-only setting of ProPS (NeurIPS 2025). The documented `reward`, `ends` and `starts` are left out.
     Observations are called x0, x1, ..., texts t0, t1, ..., actuators a0, a1, ...; labels are numbers. The grid loses
-    its features; if no observation remains, integer observations get one bin per value.
-
-    Raises:
-        TaskError: the task has requirements, which are stated in its names.
+    its features; if no observation remains, integer observations get one bin per value. Requirements stay, in the new
+    names.
     """
-    if task.requirements:
-        raise TaskError(f"{task.name} has requirements in its own names, so --ablate knowledge cannot withhold these")
     names = {observation.name: f"x{i}" for i, observation in enumerate(task.observations)}
     observations = tuple(
         Observation(names[o.name], low=o.low, high=o.high, integer=o.integer) for o in task.observations
@@ -222,7 +221,7 @@ def without_knowledge(task: Task) -> Task:
     if task.grid is not None and not dimensions:
         whole = (o for o in observations if o.integer and o.low == 0 and o.high < MAX_CELLS)
         dimensions = [integer_dimension(o.name, int(o.high) + 1) for o in whole]
-    return replace(
+    bare = replace(
         task,
         observations=observations,
         texts=texts,
@@ -241,3 +240,19 @@ def without_knowledge(task: Task) -> Task:
         optimum=None,
         assumed=(*task.assumed, "names, prose and features are withheld (--ablate knowledge)"),
     )
+    return replace(bare, requirements=tuple(_renamed(task.requirements, task, bare)))
+
+
+def _renamed(requirements: Sequence[Requirement], task: Task, bare: Task) -> Iterator[Requirement]:
+    """Yield the requirements in the names of `bare`, with the features of `task` written out."""
+    old, new = ((*one.observation_names, *one.text_names, *decision_names(one)) for one in (task, bare))
+    values = dict(zip(old, new, strict=True))
+
+    def renamed(text: str) -> str:
+        return _NAME_OR_QUOTED.sub(lambda found: values.get(found[0], found[0]), text)
+
+    for name, text in task.features:
+        values[name] = f"({renamed(text)})"
+    for i, one in enumerate(requirements, 1):
+        always, at_end, after = (renamed(text) for text in (one.always, one.at_end, one.after))
+        yield replace(one, name=f"requirement{i}", always=always, at_end=at_end, after=after)

@@ -53,12 +53,18 @@ def task() -> Task:
     return task_of(make_doors)
 
 
-def test_texts_are_columns_behind_the_numbers(task):
+def test_words_that_tell_situations_apart_become_features_and_bins(task):
     assert task.text_names == ("said",)
     assert task.observation_names == ("distance",)
     assert task.width == 1 + 14
-    assert task.default_policy == "linear"
+    assert task.features == (("said_left", 'contains(said, "left")'),)
+    assert task.grid is not None
+    assert task.grid.names == ("distance", "said_left")
     assert task_from_record(task_to_record(task)).layout == task.layout
+    policy = parse("| distance | said_left | action |\n| * | 1 | 0 |\n| * | * | 1 |", task, kind="table").policy
+    assert policy is not None
+    score = policygen.score(policy, make_doors, episodes=20)
+    assert score.mean == 10
 
 
 def test_a_text_that_its_space_does_not_allow_for_is_the_environments_fault():

@@ -8,6 +8,9 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 
+from policygen.episodes.players import Simulator
+from policygen.episodes.requirements import Requirements
+from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
 from policygen.search.resume import preview
 from policygen.tasks.actions import actuators_of
@@ -45,7 +48,19 @@ def test_an_integer_state_keeps_a_bin_for_each_value() -> None:
     assert without_knowledge(load_task("frozenlake")).grid.shape == (16,)  # type: ignore[union-attr]
 
 
-def test_requirements_name_what_an_ablation_withholds() -> None:
-    task = replace(load_task("cartpole"), requirements=(Requirement("stays", always="abs(angle) < 0.2"),))
-    with pytest.raises(TaskError, match="cartpole has requirements in its own names, so --ablate knowledge cannot"):
-        without_knowledge(task)
+def test_requirements_are_kept_in_the_names_that_remain() -> None:
+    conditions = (
+        Requirement("stays", always="abs(lean) < 0.2 and angle < 1"),
+        Requirement("calm", always="abs(spin) < 9", after="right changes", within=5),
+    )
+    task = replace(load_task("cartpole"), features=(("lean", "angle + 0.1*spin"),), requirements=conditions)
+    stays, calm = without_knowledge(task).requirements
+    assert (stays.name, stays.always) == ("requirement1", "abs((x2 + 0.1*x3)) < 0.2 and x2 < 1")
+    assert (calm.always, calm.after) == ("abs(x3) < 9", "a0_1 changes")
+    with Simulator(task) as named, Simulator(without_knowledge(task)) as bare:
+        one, other = (simulator.play(RandomActor(simulator.task, 0), (1, 2, 3)) for simulator in (named, bare))
+    counts = [
+        [v.violated for v in Requirements(t).count(played)]
+        for t, played in ((task, one), (without_knowledge(task), other))
+    ]
+    assert counts[0] == counts[1] == [3, 0]
