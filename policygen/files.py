@@ -31,7 +31,7 @@ LARGEST_SETTINGS = 2**20  # bytes of a TOML file of the user
 _BUFFER = 2**18  # bytes read from a log at a time: its lines are longer than Python's default buffer
 _LONGEST_FAULT = 300  # characters
 # Numbers in the format marks of files, 1 if not listed; increased when other versions cannot read them.
-_FORMATS = {"run": 3}
+_FORMATS = {"run": 2}
 _NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
 
 # Control characters, line separators, and lone surrogates: a file name may hold bytes that are not UTF-8.

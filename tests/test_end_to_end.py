@@ -215,15 +215,17 @@ def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit
 # --- replies without a server ----------------------------------------------------------------------------------------
 
 
-def test_replay_reproduces_a_run_offline() -> None:
+@pytest.mark.parametrize("settings", [{}, {"conversation": "continued"}], ids=str)
+def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     script = [ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, NO_POLICY, NO_POLICY, NO_POLICY, BEST_LAKE, *[ALWAYS_DOWN] * 4]
     with ChatServer(script) as server:
-        first = run(server, iterations=6, max_calls=11)
+        first = run(server, iterations=6, max_calls=11, **settings)
     again = policygen.run(
         "frozenlake",
         llm=f"replay:{first.folder}",
         iterations=sum(one.is_asked for one in first.attempts[1:]),
         out="again",
+        **settings,
     )
     free = {"usd": 0.0, "model": ""}  # who answered, and for how much
     replayed, recorded = (timeless(attempts_of(one.folder)) for one in (again, first))

@@ -23,7 +23,7 @@ from policygen.episodes.evidence import (
 )
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
-from policygen.llm.messages import Message, Prompt
+from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message, Prompt
 from policygen.policies.features import CellReader
 from policygen.policies.lines import Problem
 from policygen.policies.parts import Parts, most_features
@@ -223,13 +223,24 @@ def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, An
     ]
 
 
-def render_prompt(context: Context, config: RunConfig) -> Prompt:
+def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message] = ()) -> Prompt:
     """Render the prompt for the next attempt, within `config.prompt_tokens`.
+
+    Args:
+        earlier: turns of a continued conversation, oldest first; the oldest are left out first.
 
     Raises TemplateError if a template is broken, or the prompt does not fit even at its shortest.
     """
     prompt = _fitting(template_variables(context, config), config)
-    return Prompt(prompt.messages, context, comments=context.comments)
+    system, request = prompt.messages
+    room = (config.prompt_tokens - prompt.estimated_tokens) * CHARACTERS_PER_TOKEN
+    turns: list[Message] = []
+    for asked, answered in reversed(list(zip(earlier[::2], earlier[1::2], strict=True))):
+        room -= len(asked.content) + len(answered.content)
+        if room < 0:
+            break
+        turns[:0] = [asked, answered]
+    return Prompt((system, *turns, request), context, comments=context.comments)
 
 
 def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:

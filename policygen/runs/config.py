@@ -115,6 +115,7 @@ class EpisodeSettings(_Settings):
 class PromptSettings(_Settings):
     """The settings of prompts and replies."""
 
+    conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
     episodes_shown: bool = Field(True, description="episodes in prompts, and what is counted over their steps")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
     template: str | None = Field(
@@ -282,6 +283,7 @@ class Settings(TypedDict, total=False):
     stop_at: float | None
     patience: int | None
     repairs: int | None
+    conversation: Literal["fresh", "continued"] | None
     template: str | None
     episodes_shown: bool | None
     start: str | Path | Policy | None

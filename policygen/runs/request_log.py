@@ -14,7 +14,7 @@ from policygen.errors import BudgetExhausted, LogbookError
 from policygen.files import read
 from policygen.llm import LLMOptions, Provider, reads_prompts
 from policygen.llm.base import cost
-from policygen.llm.messages import Exchange, FailedExchange, Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.llm.retry import Wait, ask
 from policygen.llm.store import Cache, Transcript, cache_key
 from policygen.outgoing import shown
@@ -214,6 +214,11 @@ class RequestLog:
             with self._changed:
                 self._not_before = max(self._not_before, wait.until)
         self.tell(wait)
+
+
+def conversation_turn(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
+    """Return the messages of an attempt that a continued conversation keeps: its first request and its last reply."""
+    return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
 
 
 def seeded(prompt: Prompt, config: RunConfig, key: tuple[int, int], *, always: bool = False) -> Prompt:

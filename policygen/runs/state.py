@@ -13,6 +13,7 @@ from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted
+from policygen.llm.messages import Message
 from policygen.policies.policy import Policy
 from policygen.registry import Registry
 from policygen.runs.attempt import Attempt, Counts, Standing
@@ -48,6 +49,8 @@ class Search:
     best_score: Score | None = None
     # the best policy's score on held-out episodes; None if `best_score` is exact or none were left
     validation: Score | None = None
+    # the requests and last replies that the next prompt carries; none, unless the conversation is continued
+    turns: list[Message] = field(default_factory=list)
     stopped: str = ""  # the reason why the loop ended
 
     @property

@@ -20,7 +20,7 @@ from policygen.proposers.proposer import Proposal, Proposer
 from policygen.registry import resolved
 from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog
+from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import CLOSINGS, Assessment, Search
 from policygen.search.assess import assess, assess_random_actions, confirm_best, held_out, stop_score, with_performance
 from policygen.search.refine.tunable import Trials
@@ -67,11 +67,13 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             runner.players.isolated = request_log.has_recorded and runner.players.foreign
             runner.ledger.check_affordable(config.episodes)
             context = replace(context, comments=request_log.comments_for(context.number))
-            prompt = render_prompt(context, config)
+            prompt = render_prompt(context, config, search.turns)
             if not all(comment[:_IDENTIFYING] in prompt.messages[-1].content for comment in context.comments):
                 request_log.tell(f"template {improve_template(config)} does not show comments; {_ADD}")
             proposal = proposer.propose(prompt, context, request_log)
             yield search.keep(assess(proposal, search, runner))
+            if config.conversation == "continued":  # else no prompt carries them
+                search.turns += conversation_turn(proposal.exchanges)
         else:
             search.stopped = f"all {config.iterations} iterations are done"
     except BudgetExhausted as error:

@@ -33,7 +33,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets, load_limits
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import STOPPED
-from policygen.runs.request_log import Comments, llm_options
+from policygen.runs.request_log import Comments, conversation_turn, llm_options
 from policygen.runs.state import Search
 from policygen.runs.tuning import most_compared
 from policygen.search.assess import assess_random_actions
@@ -132,6 +132,7 @@ def _read(
     task = trusted(logbook.task()) if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
     search, ledger = new_search(task), Ledger(config, env_steps=task.steps_taken)
+    used: list[Exchange] = []
     answers: list[Exchange | FailedExchange] = []
     commented: list[str] = []
     for exchange in logbook.transcript.exchanges():
@@ -143,11 +144,14 @@ def _read(
         ledger.calls += exchange.requests
         if isinstance(exchange, Exchange):
             ledger.charge_reply(exchange.prompt, exchange.reply)
+            used += [exchange] * (config.conversation == "continued")  # else no prompt carries them
     if ledger.calls < (known := sum(attempt.requests.calls for attempt in attempts)):
         raise LogbookError(
             f"{logbook.folder / 'transcript.jsonl'} is missing or damaged: it has {ledger.calls} of the {known} "
             f"requests of {len(attempts) - 1} attempts; {REMEDY}"
         )
+    for number in sorted({exchange.attempt for exchange in used}):
+        search.turns += conversation_turn([exchange for exchange in used if exchange.attempt == number])
     for attempt in attempts:
         search.add(attempt)
     if attempts:
@@ -243,7 +247,7 @@ def preview(
         search = new_search(task)
         with EpisodeRunner(search, config, Ledger(config, env_steps=task.steps_taken)) as runner:
             search.keep(assess_random_actions(runner))
-    prompt = render_prompt(replace(search.context(config), comments=comments), config)
+    prompt = render_prompt(replace(search.context(config), comments=comments), config, search.turns)
     asked = read_spec(config.llm)
     price = ""  # of a search without a language model
     if asked.entry is None or asked.entry.is_language_model:

@@ -196,6 +196,21 @@ def test_an_impossible_budget_is_one_sentence(small: tuple[Context, RunConfig]) 
         render_prompt(context, config.model_copy(update={"prompt_tokens": 500}))
 
 
+def test_a_continued_conversation_leaves_out_its_oldest_turns_first(small: tuple[Context, RunConfig]) -> None:
+    context, config = small
+    turns = [
+        message
+        for number in range(40)
+        for message in (Message("user", f"ask {number} " * 100), Message("assistant", f"answer {number} " * 100))
+    ]
+    prompt = render_prompt(context, config.model_copy(update={"prompt_tokens": 4000}), turns)
+    carried = list(prompt.messages[1:-1])
+    assert 0 < len(carried) < len(turns)
+    assert carried == turns[-len(carried) :]
+    assert [message.role for message in carried] == ["user", "assistant"] * (len(carried) // 2)
+    assert prompt.estimated_tokens <= 4000
+
+
 # --- repairs ---------------------------------------------------------------------------------------------------------
 
 

@@ -50,9 +50,11 @@ def new(out: str = "out", **settings: Any) -> Logbook:
 
 
 def test_settings_and_task_come_back_as_they_were() -> None:
-    logbook = new(seed=3, template="mine", max_usd=0.25, refine="cma:500")
+    logbook = new(seed=3, template="mine", max_usd=0.25, conversation="continued")
     read = logbook.config()
-    assert read.trusted() == RunConfig(task="frozenlake", seed=3, template="mine", max_usd=0.25, refine="cma:500")
+    assert read.trusted() == RunConfig(
+        task="frozenlake", seed=3, template="mine", max_usd=0.25, conversation="continued"
+    )
     assert read.origin("llm") == str(logbook.folder / "config.toml")  # not the user's own choice any more
     assert logbook.task().observations == policygen.load_task("frozenlake").observations
     assert logbook.task().grid == policygen.load_task("frozenlake").grid
@@ -145,7 +147,7 @@ def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path
     ):
         path = folder / name
         text = path.read_text()
-        later = re.sub(r"(policygen-[a-z]+)/\d", r"\1/9", text)
+        later = re.sub(r"(policygen-[a-z]+)/\d", r"\1/3", text)
         assert later != text, name
         path.write_text(later)
         with pytest.raises(LogbookError, match=f"{name} was written by a later version.*update policygen"):
@@ -156,7 +158,7 @@ def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path
 @pytest.mark.parametrize("mark", ["", 'format = "policygen-run/1"\n'])
 def test_a_run_of_an_earlier_version_is_refused_in_a_sentence(folder: Path, mark: str) -> None:
     settings = folder / "config.toml"
-    settings.write_text(settings.read_text().replace('format = "policygen-run/3"\n', mark))
+    settings.write_text(settings.read_text().replace('format = "policygen-run/2"\n', mark))
     with pytest.raises(LogbookError, match=r"^\S*config.toml was written by an earlier version of policygen[^\n]*$"):
         Logbook(folder).config()
 

@@ -12,7 +12,7 @@ from policygen.errors import BudgetExhausted, ProviderError, TransientProviderEr
 from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog
+from policygen.runs.request_log import RequestLog, conversation_turn
 
 PROMPT = Prompt((Message("system", "You improve policies."), Message("user", "Improve this one.")))
 REPLY = Reply("a table", "m", 10, 5, 0.5)
@@ -69,3 +69,11 @@ def test_recorded_exchanges_come_first_and_are_charged_again_but_not_written_aga
     assert (spent.calls, seen) == (3, [])
     assert request_log.ask(Scripted(REPLY), 2, 0, PROMPT).attempt == 2
     assert len(seen) == 1
+
+
+def test_a_conversation_remembers_the_request_and_the_last_reply() -> None:
+    first = Exchange(1, 0, PROMPT, Reply("nonsense", "m"), 1)
+    repair = PROMPT.followed_by(Message("assistant", "nonsense"), Message("user", "repair it"))
+    last = Exchange(1, 1, repair, Reply("", "m"), 1)
+    assert conversation_turn([first]) == (PROMPT.messages[-1], Message("assistant", "nonsense"))
+    assert conversation_turn([first, last]) == (PROMPT.messages[-1], Message("assistant", "(empty)"))

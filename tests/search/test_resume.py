@@ -87,6 +87,11 @@ STORIES = {
         (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_RIGHT, *[NO_POLICY] * 3, ALWAYS_DOWN, BEST_LAKE),
         {"iterations": 9, "max_calls": 8},
     ),
+    "continued": Story(
+        "frozenlake",
+        (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_DOWN, ALWAYS_RIGHT),
+        {"iterations": 4, "conversation": "continued"},
+    ),
     "sampled": Story(
         POLE,
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
@@ -190,7 +195,7 @@ def lines_in(out: Path, name: str) -> int:
     ("task", "settings"),
     [
         ("cartpole", {"iterations": 8, "seed": 3, **FEW}),
-        ("frozenlake", {"iterations": 12}),
+        ("frozenlake", {"iterations": 12, "conversation": "continued"}),
     ][: amount(1, 2)],
 )
 def test_a_search_killed_again_and_again_ends_as_if_it_had_not_been(
