@@ -403,12 +403,15 @@ def export(
     source: Policy | str | Path,
     to: Literal["c", "python", "st"],
     path: str | Path | None = None,
+    *,
+    float32: bool = False,
 ) -> str:
     """Export a policy as C99, plain Python or Structured Text (IEC 61131-3); also write it to `path`.
 
     Args:
         path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
             decisions in C with those in three episodes, which are played for it.
+        float32: all arithmetic of C in single precision; a choice may then differ at a tie.
 
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.
@@ -418,12 +421,12 @@ def export(
 
     policy = _policy(source)
     facts = origin_of(policy, source)
-    text = exported(policy, to, facts)
+    text = exported(policy, to, facts, float32=float32)
     if to == "c" and path is not None and Path(path).suffix == "":
         with Players(policy.task) as players:
             episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
         make_folder(Path(path), "write elsewhere")
-        for name, content in c_files(policy, facts, episodes).items():
+        for name, content in c_files(policy, facts, episodes, float32=float32).items():
             write_named(Path(path) / name, content)
     elif path is not None:
         write_named(Path(path), text)

@@ -288,7 +288,7 @@ CORTEX = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=soft", "-Os", "-ffunction-s
 Decide = Callable[[npt.NDArray[np.float64]], npt.NDArray[Any]]
 
 
-def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",)) -> Decide:
+def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",), *, float32: bool = False) -> Decide:
     """Return the exported policy, compiled: a function from contiguous observations (n, d) to n actions.
 
     A policy that remembers begins an episode with the first row, and the other rows are its next steps.
@@ -300,16 +300,16 @@ def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",)) -> D
     memory = f"struct {name}_memory memory;" if policy.remembers else ""
     reset = f"{name}_reset(&memory);" if policy.remembers else ""
     arguments = f"observations + i * {len(task.observations)}" + (", &memory" if policy.remembers else "")
-    kind = "float" if task.has_numbers else "int"
+    kind, real = "float" if task.has_numbers else "int", "float" if float32 else "double"
     many = len(task.actuators)
     call = f"actions[i] = {name}_act({arguments});"
     if task.action_space != "discrete":
         call = f"{name}_act({arguments}, actions + i * {many});"
     source, library = folder / f"{name}.c", folder / f"{name}.so"
     source.write_text(
-        exported(policy, "c")
-        + f"void run(const double *observations, {kind} *actions, long n);\n"
-        + f"void run(const double *observations, {kind} *actions, long n)\n"
+        exported(policy, "c", float32=float32)
+        + f"void run(const {real} *observations, {kind} *actions, long n);\n"
+        + f"void run(const {real} *observations, {kind} *actions, long n)\n"
         + f"{{\n    long i;\n    {memory}\n    {reset}\n    for (i = 0; i < n; ++i)\n        {call}\n}}\n"
     )
     line = ["cc", *STRICT, *flags, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
@@ -320,7 +320,7 @@ def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",)) -> D
     dtype = np.float32 if kind == "float" else np.int32
 
     def decide(rows: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-        actions = np.empty((len(rows), many), dtype)
+        rows, actions = rows.astype(np.float32 if float32 else np.float64), np.empty((len(rows), many), dtype)
         run(rows.ctypes.data, actions.ctypes.data, len(rows))
         return actions[:, 0] if task.action_space == "discrete" else actions
 

@@ -283,16 +283,18 @@ def report(run: Path, output: Path) -> None:
 @click.command()
 @opt.POLICY
 @click.option("--to", type=click.Choice(["c", "python", "st"]), required=True, help="C99, Python, or Structured Text.")
+@click.option("--float32", is_flag=True, help="Compute in single precision (c).")
 @click.option("-o", "--output", type=opt.PATH, help="File (default: it is printed), for c also a folder.")
 @opt.TASK_OF_TEXT
 @opt.TRUST
-def export(source: Path, to: Any, output: Path | None, task_name: str | None, *, trust: bool) -> None:
+def export(source: Path, to: Any, output: Path | None, task_name: str | None, *, trust: bool, float32: bool) -> None:
     """Write a policy in another language, with its definitions. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
     and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
     against those in three episodes. An expression reads an observation that is NaN as 0, and an infinite one as a
-    million with its sign; a binned NaN is in the last bin. Structured Text (IEC 61131-3) is a function block.
+    million with its sign; a binned NaN is in the last bin. With --float32 nothing is computed in double precision; a
+    choice may then differ at a tie. Structured Text (IEC 61131-3) is a function block.
     """
     from policygen import api
     from policygen.runs.reading import read_policy
@@ -300,7 +302,7 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, *,
     # From the folder of a run, the export also tells where the policy comes from.
     is_whole_run = task_name is None and not trust and source.is_dir()
     exported = source if is_whole_run else read_policy(source, task_name, trust=trust)
-    text = api.export(exported, to, output)
+    text = api.export(exported, to, output, float32=float32)
     say(text.rstrip("\n") if output is None else output)
 
 

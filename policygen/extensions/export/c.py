@@ -1,7 +1,11 @@
-"""Policies in C99: one file without allocation, no library but `math.h`, the same decisions as numpy."""
+"""Policies in C99: one file without allocation, no library but `math.h`, the same decisions as numpy.
+
+With `float32` all types, constants and functions are of single precision: nothing is computed in double.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,6 +20,15 @@ from policygen.quantities.writer import Kind, bare
 _TESTED_STEPS = 200  # of each episode
 _TYPES = {"number": "double", "test": "int", "whole": "unsigned long"}
 _UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned long"}  # by bytes
+_DOUBLE = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)(?![\w.])")
+_FUNCTION = re.compile(r"\b(atan2?|cos|exp|fabs|floor|fmod|log|pow|rint|sin|sqrt|tanh?)(?=\()")
+
+
+def _single(value: float) -> str:
+    """Write a constant in single precision."""
+    with np.errstate(over="ignore"):
+        text = str(np.float32(value)).replace("inf", "INFINITY")
+    return text if "INF" in text else f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
 
 
 class PolicyInC(Source):
@@ -42,9 +55,9 @@ class PolicyInC(Source):
     brackets = ("{", "}")
     end = ";"
 
-    def __init__(self, policy: Policy, facts: Sequence[str] = ()) -> None:
+    def __init__(self, policy: Policy, facts: Sequence[str] = (), *, float32: bool = False) -> None:
         self.kind = "float" if policy.task.has_numbers else "int"  # of the parts of an action
-        self.name = short_name(policy.task)
+        self.name, self.float32 = short_name(policy.task), float32
         super().__init__(policy, facts)
 
     def define(self, name: str, text: str, kind: Kind) -> str:
@@ -54,10 +67,7 @@ class PolicyInC(Source):
 
     def constant(self, value: float) -> str:
         """Write a constant of an array."""
-        if isinstance(value, int):
-            return str(value)
-        text = str(np.float32(value)).replace("inf", "INFINITY")
-        return text if "INF" in text else f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
+        return str(value) if isinstance(value, int) else _single(value)
 
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
         """Return the left side of an array's definition."""
@@ -75,14 +85,23 @@ class PolicyInC(Source):
         """Write one self-contained file; or the `source` that includes the `header`, or that header."""
         return super().text(part=part, **values)
 
+    def in_precision(self, code: str) -> str:
+        """Rewrite types, constants and functions for single precision if it is chosen; comments hold no decimals."""
+        if not self.float32:
+            return code
+        code = _DOUBLE.sub(lambda found: _single(float(found[0])), re.sub(r"\bdouble\b", "float", code))
+        return _FUNCTION.sub(r"\1f", code)
 
-def c_files(policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory]) -> dict[str, str]:
+
+def c_files(
+    policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory], *, float32: bool = False
+) -> dict[str, str]:
     """Return the files of a policy in C by name: source, header, and a program that tests its decisions.
 
-    The program compares them with those in the first steps of the episodes. A number may differ by a millionth of its
-    largest size, or of 1 if that is less, because an action is rounded to 24 bits.
+    The program compares them with those in the first steps of the episodes. A number may differ by a share of its
+    largest size, or of 1 if that is less. In single precision, one decision in a hundred may differ: ties, or nearly.
     """
-    code = PolicyInC(policy, facts)
+    code, share = PolicyInC(policy, facts, float32=float32), 1e-4 if float32 else 1e-6
     sizes = [1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0) for a in policy.task.actuators]
     steps = [min(episode.length, _TESTED_STEPS) for episode in episodes]
     rows = [
@@ -95,7 +114,8 @@ def c_files(policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory]
         episodes=len(episodes),
         rows=[list(map(repr, row)) for row in np.concatenate(rows).tolist()],
         starts=[int(i == 0) for n in steps for i in range(n)],
-        tolerances=[repr(1e-6 * size) for size in sizes],
+        tolerances=[repr(share * size) for size in sizes],
+        share=share,
     )
     texts = {".c": code.text("source"), ".h": code.text("header"), "_test.c": test}
     return {f"{code.name}{end}": text for end, text in texts.items()}

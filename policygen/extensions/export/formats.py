@@ -16,20 +16,24 @@ from policygen.policies.policy import Policy
 FORMATS = ("c", "python", "st")
 
 
-def exported(policy: Policy, to: str, facts: Sequence[str] = ()) -> str:
+def exported(policy: Policy, to: str, facts: Sequence[str] = (), *, float32: bool = False) -> str:
     """Return the policy as text in the format `to`, one of `FORMATS`.
 
     Args:
         facts: sentences about its origin and score, for the first comment.
+        float32: whether C computes in single precision.
 
     Raises:
-        UsageError: the format is unknown.
+        UsageError: the format is unknown, or `float32` is not for it.
         PolicyError: this kind of policy cannot be exported.
     """
     if to not in FORMATS:
         raise UsageError(f"a policy can be exported to {', '.join(FORMATS)}, not to `{to}`")
-    language: type[Any] = {"c": PolicyInC, "python": PolicyInPython, "st": PolicyInST}[to]
-    return str(language(policy, facts).text())
+    if to == "c":
+        return PolicyInC(policy, facts, float32=float32).text()
+    if float32:
+        raise UsageError(f"--float32 is for policies exported to c, not to {to}: leave it out")
+    return (PolicyInST if to == "st" else PolicyInPython)(policy, facts).text()
 
 
 class PolicyInPython(Source):
