@@ -66,7 +66,7 @@ def test_only_the_table_of_facts_names_the_final_score() -> None:
 
 def test_the_terminal_and_the_page_read_figures_from_facts_and_not_from_the_summary() -> None:
     figures = {"final", "perturbed", "seconds", "spent"}
-    for name in ("cli/running", "cli/results", "extensions/page/content", "extensions/trackers", "extensions/notebook"):
+    for name in ("cli/running", "cli/results", "extensions/page/render", "extensions/trackers", "extensions/notebook"):
         tree = ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8"))
         read = [
             node.attr

@@ -54,4 +54,4 @@ class NotebookProgress(Listener):
 def curve_html(folder: Path) -> str:
     """Return the learning curve of a run as an HTML image; empty if the folder has no readable run any more."""
     curve = curve_picture(folder)
-    return f'<img alt="{curve.alt}" src="{curve.url}" style="max-width: 48em">' if curve is not None else ""
+    return '<img alt="{alt}" src="{url}" style="max-width: 48em">'.format(**curve) if curve is not None else ""

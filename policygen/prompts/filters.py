@@ -29,23 +29,28 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
     the end of an episode that failed, and else where its losses against the mean of the policy's episodes grow (of a
     single episode, the steps with the least reward).
     """
-    last = episode.length - rows
+    last = max(0, episode.length - rows)
     first = {"start": 0, "middle": last // 2, "end": last, "fault": last, "change": last}[where]
-    if where == "fault" and episode.anomaly is not None:
-        first = min(last, episode.anomaly.step - 2 * rows // 3)
-    elif where == "fault" and not episode.failed and last > 0:
-        if (found := episode.shortfall) is not None:
-            width = max(rows, episode.length // PARTS)
-            start = max(0, found.first - width)
-            rise = start + largest_rise(episode.lost[start : found.last + 1], width)
-            first = min(last, rise - 2 * rows // 3)
-        else:
-            summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
-            first = int(np.argmin(summed[rows:] - summed[:-rows]))
+    if where == "fault":
+        first = min(last, _fault(episode, rows, last))
     elif where == "change":
-        _, first = _change(episode, rows)
+        first = _change(episode, rows)[1]
     first = max(0, first)
     return _records(episode, range(first, min(episode.length, first + rows)))
+
+
+def _fault(episode: EpisodeView, rows: int, last: int) -> int:
+    """Return the first step of the window `fault`."""
+    if episode.anomaly is not None:
+        return episode.anomaly.step - 2 * rows // 3
+    if episode.failed or last == 0:
+        return last
+    if (found := episode.shortfall) is None:
+        summed = np.concatenate([[0.0], np.cumsum(episode.columns["reward"])])
+        return int(np.argmin(summed[rows:] - summed[:-rows]))
+    width = max(rows, episode.length // PARTS)
+    start = max(0, found.first - width)
+    return start + largest_rise(episode.lost[start : found.last + 1], width) - 2 * rows // 3
 
 
 def _records(episode: EpisodeView, steps: Iterable[int]) -> list[dict[str, Any]]:
@@ -89,13 +94,10 @@ def _as_numbers(column: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
-    """Return a window like `_window`, with one row for consecutive steps that hardly differ.
+    """Return a window like `_window`, or a `cycle`, with one row for consecutive steps that hardly differ.
 
-    See `_joined` and `_groups` for these rows. If the environment ended the episode, a last row `end` holds the final
-    observation; it takes the place of the first row if not all rows fit.
-
-    `cycle` is one whole period of the reference signal in the middle of the episode. If it has more than `rows` groups
-    of steps, the thresholds for joining steps are raised until it fits.
+    If the environment ended the episode, a last row `end` holds the final observation; it takes the place of the first
+    row if not all rows fit.
     """
     if where == "cycle":
         return _cycle(episode, rows)
@@ -111,6 +113,7 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 
 
 def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
+    """Return one period of the reference signal in the middle of the episode, in at most `rows` rows."""
     period = next(signal.period for signal in episode.signals if signal.name == episode.reference) or 0
     first = max(0, (episode.length - period) // 2)
     some = replace(episode, columns={n: c[first : first + period] for n, c in episode.columns.items()})
@@ -123,25 +126,17 @@ def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
 
 
 def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return a record for each group of steps from a first to a last one: the values of its first step.
-
-    `steps` are `7` or `7-12`, and `total` is their reward.
-    """
+    """Return the record of the first step of each group, with the group's `steps` and their reward as `total`."""
     rewards = episode.columns["reward"]
-    records = _records(episode, (a for a, _ in groups))
-    return [
-        {**record, **_span(a, b), "total": float(sum(rewards[a : b + 1]))}
-        for record, (a, b) in zip(records, groups, strict=True)
-    ]
+    records = _records(episode, (first for first, _ in groups))
+    spans = [{**_span(a, b), "total": float(sum(rewards[a : b + 1]))} for a, b in groups]
+    return [record | span for record, span in zip(records, spans, strict=True)]
 
 
 def _span(first: int, last: int) -> dict[str, Any]:
-    return {
-        "steps": f"{first}" if first == last else f"{first}-{last}",
-        "count": last - first + 1,
-        "first": first,
-        "last": last,
-    }
+    """Return the fields of steps that are joined: `steps` are `7` or `7-12`."""
+    steps = f"{first}" if first == last else f"{first}-{last}"
+    return {"steps": steps, "count": last - first + 1, "first": first, "last": last}
 
 
 def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
@@ -204,18 +199,19 @@ def _columns(episode: EpisodeView, most: int) -> list[str]:
     return ["step", *(name for name in episode.columns if name in kept), *episode.texts, *episode.outputs, "reward"]
 
 
+def fitting(sizes: Iterable[int], room: int | float) -> int:
+    """Return how many of some items with these sizes have room; at least one."""
+    return max(1, sum(total <= room for total in itertools.accumulate(sizes)))
+
+
 def _within(lines: Sequence[str], characters: int) -> list[str]:
     """Return the first lines, of at most `characters` together, and a line that counts those left out.
 
     Lines stay whole; only a first one that is too long is cut short.
     """
-    kept: list[str] = []
-    for line in lines:
-        if len(line) > characters and (kept or characters <= 0):
-            break
-        kept.append(line if len(line) <= characters else f"{line[:characters].rstrip()} ...")
-        characters -= len(line)
-    return [*kept, f"... ({len(lines) - len(kept)} more left out)"] if 0 < len(kept) < len(lines) else kept
+    count = fitting(map(len, lines), characters)
+    kept = [line if len(line) <= characters else f"{line[:characters].rstrip()} ..." for line in lines[:count]]
+    return [*kept, f"... ({len(lines) - count} more left out)"] if count < len(lines) else kept
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
@@ -262,19 +258,16 @@ def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float
 
     If that has more than `characters`, the constants that changed least for their size are left out and counted.
     """
-    moves = [(name, *pair) for name, pairs in tuned.items() for pair in pairs]
-    sizes = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
-    kept = set[int]()
-    for i in sorted(range(len(moves)), key=lambda i: -sizes[i]):
-        name, old, new = moves[i]
-        characters -= len(f"{_brief(old)} to {_brief(new)}, ")
-        characters -= 0 if any(moves[k][0] == name for k in kept) else len(f"{name} ")
-        if characters < 0 and kept:
-            break
-        kept.add(i)
+    moves = [(name, old, new) for name, pairs in tuned.items() for old, new in pairs]
+    texts = [f"{_brief(old)} to {_brief(new)}" for _, old, new in moves]
+    change = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
+    largest = sorted(range(len(moves)), key=lambda i: -change[i])
+    first = {name: i for i, (name, *_) in reversed([(i, moves[i]) for i in largest])}  # the name stands there once
+    sizes = [len(texts[i]) + 2 + (len(moves[i][0]) + 1) * (first[moves[i][0]] == i) for i in largest]
+    kept = sorted(largest[: fitting(sizes, characters)])
     lines: dict[str, list[str]] = {}
-    for i in sorted(kept):
-        lines.setdefault(moves[i][0], []).append(f"{_brief(moves[i][1])} to {_brief(moves[i][2])}")
+    for i in kept:
+        lines.setdefault(moves[i][0], []).append(texts[i])
     shown = [f"{name} {', '.join(pairs)}" for name, pairs in lines.items()]
     left_out = len(moves) - len(kept)
     return "; ".join([*shown, f"{left_out} more moved less"] if left_out else shown)
@@ -286,12 +279,8 @@ def _spreads(spread: Mapping[str, Sequence[float]], characters: float = math.inf
     If that has more than `characters`, the lines whose constants all have a small spread are left out and counted.
     """
     lines = {place: f"{place} {' '.join(f'{value:.0f}' for value in values)}" for place, values in spread.items()}
-    kept = set[str]()
-    for place in sorted(lines, key=lambda place: -max(spread[place])):
-        characters -= len(lines[place]) + 2
-        if characters < 0 and kept:
-            break
-        kept.add(place)
+    order = sorted(lines, key=lambda place: -max(spread[place]))
+    kept = order[: fitting((len(lines[place]) + 2 for place in order), characters)]
     shown = [line for place, line in lines.items() if place in kept]
     others = [max(values) for place, values in spread.items() if place not in kept]
     return "; ".join([*shown, f"the other {len(others)} at most {max(others):.0f}"] if others else shown)
@@ -303,13 +292,9 @@ def _items(text: str, characters: int, separator: str = "; ", more: int = 0) -> 
     Only a first item that is too long is cut short. `more` items were left out before.
     """
     items = text.split(separator)
-    kept, taken = [_cut(items[0], characters)], len(items[0])
-    for item in items[1:]:
-        taken += len(separator) + len(item)
-        if taken > characters:
-            break
-        kept.append(item)
-    left_out = len(items) - len(kept) + more
+    count = fitting((len(item) + len(separator) for item in items), characters + len(separator))
+    kept = [_cut(items[0], characters), *items[1:count]]
+    left_out = len(items) - count + more
     return separator.join([*kept, f"and {left_out} more"] if left_out else kept)
 
 

@@ -19,6 +19,7 @@ from policygen.policies.features import is_definition
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
+from policygen.prompts.filters import fitting
 from policygen.prompts.traces import rows_at
 from policygen.prompts.views import View
 from policygen.quantities.tree import constants, limits, signed_constants
@@ -253,24 +254,15 @@ def shortened(best: View, characters: int) -> View:
     if len(best["text"]) <= characters:
         return best
     lines: list[str] = best["lines"]
-    first, last = (_first_lines(some, characters // 2) for some in (lines, lines[::-1]))
-    left_out = len(lines) - len(first) - len(last)
+    half = characters // 2
+    first, last = (fitting((len(line) + 1 for line in some), half + 1) for some in (lines, lines[::-1]))
+    left_out = len(lines) - first - last
     if left_out <= 0:  # few, but long
         shorter = [_cut(line, characters // len(lines)) for line in lines]
     else:
-        shorter = [*first, f"... ({left_out:,} of {len(lines):,} lines are left out here) ...", *last[::-1]]
+        note = f"... ({left_out:,} of {len(lines):,} lines are left out here) ..."
+        shorter = [*(_cut(line, half) for line in lines[:first]), note, *(_cut(line, half) for line in lines[-last:])]
     return {**best, "text": "\n".join(shorter), "lines": shorter}
-
-
-def _first_lines(lines: Sequence[str], characters: int) -> list[str]:
-    """Return as many lines as fit; at least the first one, shortened."""
-    kept = [_cut(lines[0], characters)]
-    for line in lines[1:]:
-        characters -= len(kept[-1]) + 1
-        if len(line) > characters:
-            break
-        kept.append(line)
-    return kept
 
 
 def _cut(line: str, characters: int) -> str:

@@ -112,7 +112,7 @@ def test_a_start_that_cannot_be_read_is_refused_before_anything_is_played(
 
 @pytest.mark.usefixtures("hasty")
 def test_the_command_on_the_page_begins_with_it_too(line: Line) -> None:
-    from policygen.extensions.page.content import command_of
+    from policygen.extensions.page.render import command_of
 
     varied = ("--perturb", "action_delay=0..2", "--perturb", "sensor_noise=0.05")
     assert line("run", "cartpole", *SHORT, "--start", "hasty.txt", "--iterations", 1, *varied).code == 0

@@ -1,13 +1,15 @@
-"""The page of a run: a template with escaped values, pictures and one style sheet, rendered into one HTML file."""
+"""The page of a run: one self-contained HTML file with its task, scores, attempts, costs, settings and pictures."""
 
 from __future__ import annotations
 
 import base64
+import difflib
 import functools
 import hashlib
+import json
+import shlex
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +19,33 @@ from markupsafe import Markup
 from policygen import __version__
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PathError, PolicygenError, UsageError
-from policygen.extensions.page.content import RunContent, read_run
 from policygen.extensions.plots.actions import action_figure
 from policygen.extensions.plots.curves import runs_figure
 from policygen.extensions.plots.groups import proposals_label
 from policygen.extensions.plots.style import rendered
 from policygen.extensions.plots.traces import traces_figure
 from policygen.files import check_name, write_named
+from policygen.llm import read_spec, reads_prompts
+from policygen.llm.messages import Exchange, FailedExchange
 from policygen.outgoing import shown
 from policygen.runs.attempt import Attempt
-from policygen.runs.facts import note_facts, score_fact
+from policygen.runs.config import RunConfig
+from policygen.runs.facts import (
+    OPTIMAL,
+    SOLVED,
+    Fact,
+    RunRecord,
+    note_facts,
+    read_record,
+    run_facts,
+    score_fact,
+    task_facts,
+)
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
-from policygen.tasks.task import KIND_WORDS, environment_words
+from policygen.tasks.environments import NAMESPACE
+from policygen.tasks.task import KIND_WORDS, Task, environment_words
+from policygen.tasks.trust import why_refused
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +55,8 @@ RELOADS = 5  # seconds between reloads of the page of an unfinished run
 SHARE_OF_TIME = 0.05  # of a run, for writing its page
 LARGEST_SVG = 250_000  # bytes; a larger figure becomes a PNG
 MOST_EPISODES = 12  # of the best policy, for its pictures
+MOST_ATTEMPTS = 100  # of a longer run the page shows only former bests and the latest attempts
+_MOST_CHANGES = 80  # lines
 
 
 def write_page(run: Path, output: Path, *, reloads: int | None = None) -> Path:
@@ -59,22 +77,26 @@ def write_page(run: Path, output: Path, *, reloads: int | None = None) -> Path:
         several = any(run.glob("*/config.toml"))
         hint = f"name one of {run}/*" if several else "`policygen plot` and `compare` take sweeps"
         raise PathError(f"{run} is not a run (it has no config.toml); {hint}")
-    content = read_run(run)
+    logbook, record = Logbook(run), read_record(run)
     css = _environment().get_template("page.css").render()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    text = (
-        _environment()
-        .get_template("run.html.j2")
-        .render(
-            content=content,
-            pictures=_pictures(content),
-            reloads=reloads,
-            css=Markup(css),
-            style_source=f"'sha256-{digest}'",
-            version=__version__,
-        )
-    )
-    write_named(output, text)
+    facts = run_facts(record)
+    variables = {
+        "run": record,
+        "headline": facts[0],  # the final score, or the best so far
+        "badge": _badge(record, facts),
+        "facts": facts[1:],
+        "task_facts": task_facts(record.task),
+        "attempts": _attempt_views(record.attempts, record.best, logbook.transcript.exchanges()),
+        "commands": _commands(record),
+        "versions": logbook.versions(),
+        "pictures": _pictures(record),
+        "reloads": reloads,
+        "css": Markup(css),
+        "style_source": f"'sha256-{digest}'",
+        "version": __version__,
+    }
+    write_named(output, _environment().get_template("run.html.j2").render(variables))
     return output
 
 
@@ -103,61 +125,134 @@ class RunPage(Listener):
         write_page(self._folder, self._folder / REPORT)
 
 
+# --- content ---------------------------------------------------------------------------------------------------------
+
+
+def _badge(run: RunRecord, facts: Sequence[Fact]) -> str:
+    """Return the words beside the score: `unfinished`, `the best known score`, `solved`, `not solved`, or none."""
+    found = {one.name: one.value for one in facts}
+    if run.summary is None:
+        return "unfinished"
+    if found.get(OPTIMAL):
+        return "the best known score"
+    return "" if SOLVED not in found else SOLVED if found[SOLVED] else f"not {SOLVED}"
+
+
+def _attempt_views(
+    attempts: Sequence[Attempt], best: Attempt | None, exchanges: Iterable[Exchange | FailedExchange]
+) -> list[dict[str, Any]]:
+    """Return the attempts to show, the last first, and before them those in progress.
+
+    Each has the attempt (None while its proposal is not scored), its state, the lines that it changes, and the last
+    message of each of its prompts with the reply, or why there is none.
+    """
+    requests: dict[int, list[tuple[str, str]]] = {}
+    for one in exchanges:
+        if isinstance(one, Exchange):
+            text = f"{one.reply.text or '(empty)'}{' (cut off by its length limit)' * one.reply.truncated}"
+        else:
+            text = f"No reply: {one.error}"
+        prompt = one.prompt.messages[-1].content if one.prompt.messages else ""
+        requests.setdefault(one.attempt, []).append((prompt, text))
+    views: list[dict[str, Any]] = []
+    parent = None
+    for attempt in attempts:
+        if attempt.accepted or attempt.number >= len(attempts) - MOST_ATTEMPTS:
+            state = "became the best" if attempt.accepted else "not kept" if attempt.score is not None else "failed"
+            state = "start" if not attempt.number else "best" if attempt is best else state
+            view = {"number": attempt.number, "attempt": attempt, "state": state}
+            views.append(view | {"changes": _changes(attempt, parent), "requests": requests.get(attempt.number, [])})
+        parent = attempt if attempt.accepted else parent
+    for number in sorted(requests.keys() - {attempt.number for attempt in attempts}):
+        view = {"number": number, "attempt": None, "state": "in progress"}
+        views.append(view | {"changes": [], "requests": requests[number]})
+    return views[::-1]
+
+
+def _changes(attempt: Attempt, parent: Attempt | None) -> list[str]:
+    """Return the lines in which a proposed policy differs from the best before it, with one line of context."""
+    if attempt.proposed is None:
+        return []
+    before = parent.policy.to_text() if parent is not None and parent.policy is not None else ""
+    lines = list(difflib.unified_diff(before.splitlines(), attempt.proposed.to_text().splitlines(), n=1, lineterm=""))
+    changes = [line for line in lines[2:] if not line.startswith("@@")]  # after a head of two lines
+    left_out = len(changes) - _MOST_CHANGES
+    return [*changes[:_MOST_CHANGES], *([f" ... ({left_out:,} more lines)"] if left_out > 0 else [])]
+
+
+def _commands(run: RunRecord) -> dict[str, str]:
+    """Return the commands that repeat the run and that replay its replies, by what they do; empty if there is none."""
+    found = {"A run with these settings": command_of(run.config, run.task)}
+    if reads_prompts(run.config.llm):
+        place, here = run.folder.resolve(), Path.cwd()
+        place = place.relative_to(here) if place.is_relative_to(here) else place
+        replayed = run.config.model_copy(update={"llm": f"replay:{place}"})
+        found["A replay of the recorded replies, without a model"] = command_of(replayed, run.task)
+    return found
+
+
+def command_of(config: RunConfig, task: Task) -> str:
+    """Return the command that starts a run with the same settings; empty if only a user's program can start it.
+
+    It includes --trust if a task file names a module or a path.
+    """
+    if task.gym_id.startswith(NAMESPACE) or read_spec(config.llm).entry is None:
+        return ""
+    words = ["policygen", "run", config.task]
+    words += ["--trust"] * bool(config.task != task.gym_id and (":" in task.gym_id or why_refused(task)))
+    defaults: dict[str, Any] = RunConfig.model_validate({"task": config.task}).model_dump()
+    always = {"seed", "policy", "episodes", "final_episodes", *dict(task.run)}  # defaults that depend on the task
+    for name, value in config.model_dump(exclude_none=True).items():
+        if name == "llm":
+            words += ["--llm", value]
+        elif name not in ("task", "jobs") and (name in always or value != defaults[name]):
+            plainly = json.dumps(value) if isinstance(value, bool | dict) or name == "start" else value
+            words += ["--set", f"{name}={plainly}"]
+    words += [word for one in task.perturb for word in ("--perturb", str(one))]
+    return shlex.join(words)
+
+
 # --- pictures --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture, embedded as a `data:` URL."""
-
-    url: str
-    alt: str
-
-
-def curve_picture(folder: Path) -> Picture | None:
+def curve_picture(folder: Path) -> dict[str, str] | None:
     """Draw the learning curve of a run; None before its first attempt."""
-
     return _picture("Learning curve", runs_figure, [folder])
 
 
-def _pictures(run: RunContent) -> dict[str, Picture | None]:
+def _pictures(run: RunRecord) -> dict[str, dict[str, str] | None]:
     """Return the learning curve, and the action map and the worst kept episode of the best policy, by name."""
-    best = run.run.best
-    policy = best.policy if best is not None else None
-    found = {"curve": curve_picture(run.run.folder), "map": None, "worst": None}
-    if best is None or policy is None:
+    best = run.best
+    found = {"curve": curve_picture(run.folder), "map": None, "worst": None}
+    if best is None or best.policy is None:
         return found
-    episodes = own_episodes(run.run.folder, best)
-    found["map"] = _picture("Actions of the policy", action_figure, policy, episodes)
+    episodes = own_episodes(run.folder, best)
+    found["map"] = _picture("Actions of the policy", action_figure, best.policy, episodes)
     if episodes:
         worst = {f"worst of {len(episodes)}": min(episodes, key=lambda episode: episode.episode_return)}
-        found["worst"] = _picture("Observations and actions of the worst episode", traces_figure, policy.task, worst)
+        found["worst"] = _picture("Observations and actions of the worst episode", traces_figure, run.task, worst)
     return found
 
 
 def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
     """Return the first episodes of the best policy that the run has kept; empty if its buffer cannot be read."""
-    logbook = Logbook(folder)
     try:
-        buffer = logbook.buffer()
+        buffer = Logbook(folder).buffer()
     except PolicygenError:  # the page is complete without them
         return []
     return [episode.trajectory for episode in buffer.of_attempt(best.number, len(best.played))][:MOST_EPISODES]
 
 
-def _picture(alt: str, draw: Callable[..., Figure], *shown_things: Any) -> Picture | None:
-    """Draw a figure; None if there is nothing to draw."""
+def _picture(alt: str, draw: Callable[..., Figure], *shown_things: Any) -> dict[str, str] | None:
+    """Draw a figure, embedded as a `data:` URL; None if there is nothing to draw."""
     try:
-        return Picture(_data_url(draw(*shown_things)), alt)
+        figure = draw(*shown_things)
     except PolicygenError:
         return None
-
-
-def _data_url(figure: Figure) -> str:
     content, kind = rendered(figure, "svg", facecolor="none"), "svg+xml"
     if len(content) > LARGEST_SVG:
         content, kind = rendered(figure, "png", facecolor="none", dpi=110), "png"
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return {"url": f"data:image/{kind};base64,{base64.b64encode(content).decode()}", "alt": alt}
 
 
 # --- template --------------------------------------------------------------------------------------------------------
