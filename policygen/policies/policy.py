@@ -1,7 +1,4 @@
-"""The base class of all policies, which act on one observation or a million, and are written as text and saved.
-
-Policies read the flattened observation and may define features with `let`.
-"""
+"""The base class of all policies, which act on one observation or a million, and are written as text and saved."""
 
 # Imports inside functions keep the start-up time of a saved policy short: acting does not need them.
 
@@ -22,7 +19,7 @@ import numpy.typing as npt
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.outgoing import as_html
 from policygen.policies.cells import Comments, commented, comments_of
-from policygen.policies.features import Columns, Lets, Reader, floats, parse_lets
+from policygen.policies.features import Lets, Reader, floats, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.program import Lowering, Program
 from policygen.quantities.spelling import ColumnFunction, RowFunction, column_function, row_function
@@ -56,8 +53,7 @@ class Policy(ABC):
     Attributes:
         task: the environment's interface; names in the policy are its names.
         lets: features the policy defines itself, after those of the task, each over quantities before it.
-        comments: those of its author, for `to_text`.
-            They affect neither actions nor the comparison of policies.
+        comments: those of its author, for `to_text`; they affect neither actions nor the comparison of policies.
     """
 
     task: Task
@@ -128,28 +124,14 @@ class Policy(ABC):
         """Whether a decision takes more than a look-up of observations."""
         return any(step.op not in ("input", "number", "look_up") for step in self.program.steps)
 
-    def act_columns(self, columns: Columns) -> Actions:
-        """Return the actions for n observations given as d columns of shape (n,); this is the fastest form of `act`."""
-        n = len(columns[0])
-        if n <= ROWS_AT_A_TIME or not self._computes:
-            return self._computed(columns)[0]
-        blocks = []
-        for rows in (slice(start, start + ROWS_AT_A_TIME) for start in range(0, n, ROWS_AT_A_TIME)):
-            block = columns[:, rows] if isinstance(columns, np.ndarray) else [column[rows] for column in columns]
-            blocks.append(self._computed(block)[0])
-        return np.concatenate(blocks)
-
-    def _computed(self, columns: Columns) -> tuple[Actions, Sequence[Any]]:
+    def _computed(self, columns: npt.NDArray[Any]) -> tuple[Actions, Sequence[Any]]:
         """Return n actions and the columns of the next memory, for columns of observed and remembered numbers."""
-        n, parts = len(columns[0]), self.decision_parts
-        if self._computes:
-            if not isinstance(columns, np.ndarray):
-                columns = [np.ascontiguousarray(column, np.float64) for column in columns]
-            elif columns.dtype != np.float64 or not columns.flags.c_contiguous:
-                columns = columns.astype(np.float64, order="C")
+        parts = self.decision_parts
+        if self._computes and (columns.dtype != np.float64 or not columns.flags.c_contiguous):
+            columns = columns.astype(np.float64, order="C")
         with np.errstate(all="ignore"):
             results = self._of_columns(columns)
-        return self.as_actions(results[:parts], n), results[parts:]
+        return self.as_actions(results[:parts], columns.shape[1]), results[parts:]
 
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         """Return n actions for the result of `reader.columns`: a column for each of `reader.names`."""
@@ -193,12 +175,11 @@ class Policy(ABC):
         episode_start: npt.ArrayLike | None = None,
         deterministic: bool = True,
     ) -> tuple[Any, npt.NDArray[np.float64] | None]:
-        """Return actions in the form of Stable-Baselines3, for example for its `evaluate_policy`.
+        """Return actions in the form of Stable-Baselines3.
 
         Args:
-            observation: one observation or a batch of n, as an array, or as a mapping with an array for each key. An
-                array with one dimension more than the environment's observations is a batch; so is any input with an
-                `episode_start` per row.
+            observation: one observation or a batch of n: an array, or a mapping with an array for each key. An array
+                with one dimension more than an observation is a batch; so is any input with `episode_start` per row.
             state: the memory of a policy that `remembers`, as the last call returned it; None at first.
             episode_start: whether each row begins an episode, and so has no memory yet, shape (n,).
             deterministic: ignored, because policies are always deterministic.
@@ -295,13 +276,16 @@ class Policy(ABC):
                 return np.asarray(self.act_one(rows))
             if not fits:
                 raise PolicyError(f"expected observations of shape (n, {d}), got {rows.shape}")
-            return self.act_columns(rows.T)
+            if len(rows) <= ROWS_AT_A_TIME or not self._computes:
+                return self._computed(rows.T)[0]
+            starts = range(0, len(rows), ROWS_AT_A_TIME)
+            return np.concatenate([self._computed(rows[start : start + ROWS_AT_A_TIME].T)[0] for start in starts])
         if memory is None:
             raise self.reader.refusal(rows)
         if not fits or memory.shape != (len(rows), m):
             shapes = f"got {rows.shape} and {memory.shape}"
             raise PolicyError(f"expected observations of shape (n, {d}) and a memory of shape (n, {m}), {shapes}")
-        actions, following = self._computed([*rows.T, *memory.T])
+        actions, following = self._computed(np.concatenate([rows.T, memory.T]))
         for column, values in zip(memory.T, following, strict=True):
             column[:] = values
         return actions

@@ -27,17 +27,16 @@ IDS = {
     **{"reacher": "reacher", "inverted-double-pendulum": "inverted-double-pendulum", "cliffwalking": "cliffwalking"},
 }
 
+Reply = tuple[Task, str, Policy, Policy | None]  # the text, the policy that it is, and the best policy before it
 Mutation = Callable[[list[str], random.Random], list[str]]
 """A change of the lines of the policy's block."""
 
 
-def replies() -> Iterator[tuple[Task, str, Policy, Policy | None]]:
-    """Yield replies that are policies: task, text, the policy it is, and the best policy before it."""
-    for folder in sorted(TRANSCRIPTS.iterdir()):
-        name = next((name for name in sorted(IDS, key=len, reverse=True) if folder.name.startswith(name)), None)
-        if name is None:
-            continue
-        task, before = policygen.load_task(IDS[name]), None
+def replies() -> Iterator[Reply]:
+    """Yield recorded replies that are policies, of one run for each task."""
+    for name, id_ in IDS.items():
+        folder = next(one for one in sorted(TRANSCRIPTS.iterdir()) if one.name.startswith(name))
+        task, before = policygen.load_task(id_), None
         for line in (folder / "transcript.jsonl").read_text().splitlines():
             text = (json.loads(line).get("reply") or {}).get("text")
             policy = parse(text, task, None, before).policy if text else None
@@ -46,16 +45,12 @@ def replies() -> Iterator[tuple[Task, str, Policy, Policy | None]]:
                 before = policy
 
 
-def equations(lines: list[str]) -> list[int]:
-    """Return the positions of the lines `NAME = EXPRESSION`, with or without `let`."""
-    return [i for i, line in enumerate(lines) if re.match(r"\s*(let )?\w+ = [^|]*$", line)]
-
-
 def at_one(change: Callable[[str, random.Random], str]) -> Mutation:
-    """Return the mutation of one line with an equation by `change`."""
+    """Return the mutation of one line `NAME = EXPRESSION`, with or without `let`, by `change`."""
 
     def mutation(lines: list[str], rng: random.Random) -> list[str]:
-        if not (found := equations(lines)):
+        found = [i for i, line in enumerate(lines) if re.match(r"\s*(let )?\w+ = [^|]*$", line)]
+        if not found:
             return lines
         i = rng.choice(found)
         return [*lines[:i], *change(lines[i], rng).splitlines(), *lines[i + 1 :]]
@@ -81,15 +76,10 @@ def wrapped(before: bool) -> Callable[[str, random.Random], str]:
     return change
 
 
-def assigned_with(sign: str) -> Mutation:
-    return at_all(lambda line: re.sub(r"^(let )?(\w+) = ", rf"\1\2{sign} ", line))
-
-
 def full_width(line: str) -> str:
     code, hash_, comment = line.partition("  #")
-    return "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" and not c.isalpha() and c != "_" else c for c in code) + (
-        hash_ + comment
-    )
+    signs = (chr(ord(c) + 0xFEE0) if "!" <= c <= "~" and not c.isalpha() and c != "_" else c for c in code)
+    return "".join(signs) + hash_ + comment
 
 
 def formula(line: str, rng: random.Random) -> str:
@@ -105,7 +95,7 @@ UNDERSTOOD: dict[str, Mutation] = {
     "broken after an operator": at_one(wrapped(before=False)),
     "broken with a backslash": at_one(lambda line, rng: wrapped(before=True)(line, rng).replace("\n", " \\\n", 1)),
     "an arrow": at_all(lambda line: re.sub(r"^(let )?(\w+) = ", r"\1\2 <- ", line)),
-    "colon and equals": assigned_with(" :="),
+    "colon and equals": at_all(lambda line: re.sub(r"^(let )?(\w+) = ", r"\1\2 := ", line)),
     "bullets": at_all(lambda line: f"- {line}" if re.match(r"(let )?\w+ = ", line) else line),
     "emphasis": at_all(lambda line: re.sub(r"^(\w+) = ", r"**\1** = ", line)),
     "semicolons": at_all(lambda line: line + ";" if re.match(r"(let )?\w+ = [^#]*$", line) else line),
@@ -133,15 +123,12 @@ def block_of(text: str) -> tuple[list[str], int, int]:
 
 
 @pytest.fixture(scope="module")
-def recorded() -> list[tuple[Task, str, Policy, Policy | None]]:
+def recorded() -> list[Reply]:
     found = list(replies())
-    assert len(found) > 100
-    return random.Random(0).sample(found, 60)
+    return random.Random(0).sample(found, 40)
 
 
-def third_things(
-    recorded: list[tuple[Task, str, Policy, Policy | None]], mutation: Mutation
-) -> tuple[Counter[str], list[str]]:
+def third_things(recorded: list[Reply], mutation: Mutation) -> tuple[Counter[str], list[str]]:
     """Return how often a mutation was read as meant, had a problem, or did not change its text; and all other texts."""
     counts: Counter[str] = Counter()
     wrong = []
@@ -162,23 +149,21 @@ def third_things(
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)
-def test_another_spelling_is_read_as_it_was_meant(
-    recorded: list[tuple[Task, str, Policy, Policy | None]], name: str
-) -> None:
+def test_another_spelling_is_read_as_it_was_meant(recorded: list[Reply], name: str) -> None:
     counts, wrong = third_things(recorded, UNDERSTOOD[name])
     assert wrong == []
     assert counts["problem"] <= 0.1 * len(recorded), counts
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_is_a_problem(recorded: list[tuple[Task, str, Policy, Policy | None]], name: str) -> None:
+def test_what_cannot_be_read_is_a_problem(recorded: list[Reply], name: str) -> None:
     counts, wrong = third_things(recorded, REFUSED[name])
     assert wrong == []
     assert counts["problem"] + counts["unchanged"] == len(recorded), counts
 
 
 def test_a_reply_that_is_cut_anywhere_is_never_another_policy(
-    recorded: list[tuple[Task, str, Policy, Policy | None]],
+    recorded: list[Reply],
 ) -> None:
     rng = random.Random(1)
     for task, text, meant, before in recorded:

@@ -83,45 +83,29 @@ def test_a_revision_may_have_another_kind_or_order_of_the_grid_and_is_read_as_if
     assert "there is no equation for right" in problems("left = 1", CARTPOLE, incumbent=table)[0]
 
 
-@given(st.data())
-@QUICK
-def test_a_policy_survives_prose_fences_and_windows_line_ends(data):
-    policy = data.draw(st.one_of(tables(CARTPOLE), linear_policies(CARTPOLE)))
-    text = policy.to_text()
-    prose = f"# A heading\nHere it is, better than before:\n\n```text\n{text}\n```\nGood luck!\n"
-    assert read(prose, CARTPOLE) == policy
-    assert read(text.replace("\n", "\r\n"), CARTPOLE) == policy
-
-
 # --- what is tolerated -----------------------------------------------------------------------------------------------
 
 PLAIN = "| row | column | action |\n| 0 | * | up |\n| 1-2 | 0,3 | left |\n| * | * | down |"
 TOLERATED = {
     "a fence": f"~~~markdown\n{PLAIN}\n~~~",
+    "Windows": PLAIN.replace("\n", "\r\n"),
     "prose around": f"I changed row 0.\n\n{PLAIN}\n\nThis should be better.",
     "prose with pipes": f"Keep |row - column| small.\n{PLAIN}",
     "prose that starts with let": f"Let me improve the table.\nLet us see:\n{PLAIN}",
-    "an earlier fenced block": f"```\nrow = 4\n```\nbut better:\n```\n{PLAIN}\n```",
     "a later block without a policy": f"```\n{PLAIN}\n```\n```\nThat is all.\n```",
     "a rule line": PLAIN.replace("\n| 0", "\n|:---|---:|:--:|\n| 0", 1),
-    "a grid of rules": "+---+---+---+\n" + PLAIN.replace("\n", "\n+---+---+---+\n"),
     "no outer pipes": "\n".join(line.strip("| ") for line in PLAIN.splitlines()),
     "bullets": "\n".join("- " + line for line in PLAIN.splitlines()),
-    "bold": PLAIN.replace("| row", "| **row**").replace("action", "**action**").replace("up", "**up**").replace("| 0 ", "| **0** "),
     "code": PLAIN.replace("up", "`up`").replace("row", "`row`"),
-    "capitals": PLAIN.replace("row", "Row").replace("up", "UP").replace("action", "Action"),
     "numbers of actions": PLAIN.replace("up", "3").replace("left", "0").replace("down", "1"),
     "names and numbers": PLAIN.replace("up", "up (3)").replace("left", "0 (left)").replace("down", "down: 1"),
-    "a comment in the middle": "| action | why | row | column |\n| up | safe | 0 | * |\n| left | | 1-2 | 0,3 |\n| down | - | * | * |",
     "reordered columns": "| action | column | row |\n| up | * | 0 |\n| left | 0,3 | 1-2 |\n| down | * | * |",
     "no header": "\n".join(PLAIN.splitlines()[1:]),
     "a column for comments": PLAIN.replace("action |", "action | why |").replace("up |", "up | safest | really |").replace("down |", "down | |"),
     "comments": PLAIN.replace("up |", "up |  # safest").replace("| action |", "| action |  # three columns"),
-    "a comment line": "# | row | column | action |\n// 4 x 4\n" + PLAIN,
     "ranges in words": PLAIN.replace("1-2", "1 to 2").replace("0,3", "{0, 3}"),
     "em-dash and blanks": PLAIN.replace("1-2", "1 — 2"),
     "comparisons": PLAIN.replace("| 0 |", "| <1 |").replace("1-2", "1,2"),
-    "any and all": PLAIN.replace("| * | * |", "| any | all |"),
     "restated and improved": "| row | column | action |\n| * | * | left |\n\nBetter:\n" + PLAIN,
     "a row twice": PLAIN + "\n| 0 | * | left |",
 }  # fmt: skip
@@ -131,11 +115,6 @@ TOLERATED = {
 def test_what_surrounds_and_decorates_a_table_does_not_matter(text):
     expected = [["up"] * 4, ["left", "down", "down", "left"], ["left", "down", "down", "left"], ["down"] * 4]
     assert lake_table(text) == expected
-
-
-def test_a_missing_column_means_any():
-    assert lake_table("| row | action |\n| 0 | up |\n| * | down |") == [["up"] * 4, *[["down"] * 4] * 3]
-    assert lake_table("| action |\n| right |") == [["right"] * 4] * 4
 
 
 @pytest.mark.parametrize(
@@ -148,25 +127,18 @@ def test_a_cell_names_bins(cell, bins):
     assert [i for i in range(4) if table[i][0] == "up"] == bins
 
 
-@pytest.mark.parametrize(
-    "cell", ["", "4", "-1", "0-4", "2-1", "1 2", "1.5", "a", "1;2", "0-", "<0", "1e1", "٣٣", "0 or 1", "(0,1)"]
-)
+@pytest.mark.parametrize("cell", ["", "4", "-1", "0-4", "2-1", "1 2", "1.5", "a", "<0", "1e1", "٣٣", "0 or 1"])
 def test_a_cell_that_is_no_bin_is_reported_and_never_guessed(cell):
     assert problems(f"| {cell} | * | up |\n| * | * | down |")[0].startswith(f"line 1: `{cell}` in column row")
 
 
 @pytest.mark.parametrize(
     "cell",
-    ["", "*", "forward", "4", "-1", "1.0", "up (2)", "up or left", "0000000000001", "left:" * 500, "(" * 900],
+    ["", "*", "forward", "4", "1.0", "up (2)", "up or left", "0000000000001", "left:" * 500, "(" * 900],
 )
 def test_a_cell_that_is_no_action_is_reported_and_never_guessed(cell):
     found = problems(f"| * | * | {cell} |")[0]
     assert found.startswith(f"line 1: `{cell[:40]}` is not an action; expected one of left, down, right, up")
-
-
-def test_a_near_miss_is_answered_with_the_nearest_name():
-    assert "(did you mean right?)" in problems("| * | * | rigth |")[0]
-    assert "known are column, square, row" in problems("left = colum")[0]
 
 
 @pytest.mark.parametrize(
@@ -186,14 +158,11 @@ def test_numbers_outside_the_action_space_are_reported(cells):
 
 EQUATIONS = {
     "plain": "left = 0\nright = 2*angle + spin",
-    "bullets": "- left = 0\n* right = 2*angle + spin",
     "numbered": "1. left = 0\n2) right = 2*angle + spin",
     "bold": "**left** = 0\n**right = 2*angle + spin**",
-    "code": "`left` = 0\n`right = 2*angle + spin`",
     "scores": "score_left = 0\nscore(right) = 2*angle + spin",
     "indexed": "action[0] = 0\naction_1 = 2*angle + spin",
     "colon": "left := 0;\nright:= 2*angle + spin;",
-    "comments": "left = 0  # nothing\nright = 2*angle + spin  # falling right",
     "unicode": "left = 0\nright = 2×angle − −1·spin",
     "spaces": "left =\u00a00\nright\u2009=\u202f2*angle\u200b +\u3000spin",
 }  # fmt: skip
@@ -239,11 +208,6 @@ def test_a_feature_can_be_binned_and_the_header_says_which_quantities_count():
     assert [policy.act_one(row) for row in ([-1, 0, 1, 0], [0, 0, 1, 0], [-1, 0, 0, -1])] == [1, 0, 0]
 
 
-def test_bins_of_a_task_quantity_replace_its_edges():
-    policy = read("bins angle: [−0.1, 0, 1e-1]\n| angle | action |\n| 0-1 | left |\n| 2-3 | right |", CARTPOLE)
-    assert policy.grid == Grid((Dimension("angle", (-0.1, 0.0, 0.1)),))
-
-
 def test_features_that_nothing_reads_are_dropped():
     assert read("let a = row\nlet b = row\n| * | * | up |").lets == ()
     policy = read("let a = row\nlet b = a\nlet c = 1\nleft = b\ndown = 0\nright = 0\nup = 0")
@@ -274,14 +238,11 @@ PROBLEMS = {
     "two features but for case": ("let a = row\nlet A = row", "line 2: `A` is already a feature, `a`"),
     "unknown name": ("let a = rwo", "line 1: unknown name `rwo`; known are row"),
     "code": ("left = open('x')", "line 1: unknown function `open`; known are"),
-    "bins that fall": ("bins row: 2, 1\n| * | * | up |", "line 1: the bin edges of row must increase in single precision (float32): 2.0, 1.0"),
     "edges that are no numbers": ("bins row: 0, 0.0 + 1\n| 0-2 | * | up |\n| * | * | up |", "line 1: the bin edge `0.0 + 1` is not a number"),
     "too many edges": (f"bins row: {', '.join(map(str, range(501)))}", "line 1: row has 501 bin edges; write at most 500"),
-    "a long line of edges": (f"bins row: {', '.join(map(str, range(9_000)))}", "line 1: the line has 52,898 characters"),
     "a feature of the task, changed": (f"let {LAKE.features[0][0]} = 7", f"line 1: `{LAKE.features[0][0]}` is already a quantity of the task"),
     "too many cells": ("bins square: " + ",".join(map(str, range(400))) + "\nbins row: " + ",".join(map(str, range(999))) + "\nbins column: " + ",".join(map(str, range(99))) + "\n| * | * | up |", "the most is 1,000,000: use fewer bins"),
     "more cells than a headless table has": ("| 1 | 0 | 0 | left |", "line 1: the row has 4 cells; write 3"),
-    "unknown column": ("| x | action |\n| 0 | up |", "line 1: the table has a column `x`; columns may be row, column, action"),
     "no action column": ("| row | column |\n| 0 | 1 |", "line 1: the table has no column `action`; write the header `| row | column | action |`"),
     "column twice": ("| row | row | action |\n| 0 | 1 | up |", "line 1: the header names a column twice"),
     "uncovered": ("| 0 | * | up |\n| 1 | 0 | up |", "11 of 16 cells have no row (the first is row 1, column 1); add rows, or end with a row for all others: `| * | * | left |`"),
@@ -298,11 +259,6 @@ PROBLEMS = {
 @pytest.mark.parametrize(("text", "problem"), PROBLEMS.values(), ids=PROBLEMS)
 def test_a_problem_says_where_what_was_found_and_what_to_write(text, problem):
     assert any(found.startswith(problem) or problem in found for found in problems(text))
-
-
-def test_a_feature_that_cannot_be_read_is_reported_once_and_keeps_its_name():
-    (found,) = problems("let lean = angel\nleft = lean\nright = 2*lean", CARTPOLE)
-    assert found == "line 1: unknown name `angel`; known are angle, position, velocity, spin, lean"
 
 
 def test_the_last_block_with_a_policy_counts_and_lines_keep_their_numbers():
@@ -355,12 +311,6 @@ def test_cells_that_a_revision_leaves_out_keep_the_incumbents_action(data, task)
     decided = decided.reshape(-1)
     assert np.array_equal(parsed.policy.actions[decided], other.actions[decided])
     assert np.array_equal(parsed.policy.actions[~decided], incumbent.actions[~decided])
-
-
-def test_equations_that_a_revision_leaves_out_are_kept_and_so_are_features():
-    old = read("let lean = angle + 0.2*spin\nleft = -lean\nright = lean", CARTPOLE)
-    parsed = parse("right = 2*lean", CARTPOLE, incumbent=old)
-    assert parsed.policy.to_text() == "let lean = angle + 0.2*spin\nleft = -lean\nright = 2*lean"
 
 
 def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
@@ -423,12 +373,6 @@ def test_a_reply_may_say_that_it_cannot_improve_on_the_best(text):
     old = TablePolicy.from_actions(LAKE, np.zeros(16))
     assert parse(text, LAKE, "table", old) == ParseResult(None, (), resigned=True)
     assert not parse(text, LAKE, "table").resigned
-
-
-def test_a_policy_is_read_whatever_is_said_of_it():
-    row, old = "| * | * | up |", TablePolicy.from_actions(LAKE, np.zeros(16))
-    for before in ("There was no improvement.\n```\n", "```\nno improvement\n```\n```\n", "```\n# no improvement\n"):
-        assert parse(f"{before}{row}\n```", LAKE, "table", old).policy is not None
 
 
 # --- replies in the manner of chat models ----------------------------------------------------------------------------
@@ -513,7 +457,7 @@ def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, f
         assert len(parsed.policy.act(rows)) == 5
 
 
-REPEATED = ["|", "| * | * | * | * | lft |\n", "let q = velocty\n", "a=b\n", "```\n", "\n", "obs0 ", "| * | * | * | * | " + "(" * 3_900 + "|\n"]  # fmt: skip
+REPEATED = ["|", "| * | * | * | * | lft |\n", "let q = velocty\n", "a=b\n", "```\n", "obs0 ", "| * | * | * | * | " + "(" * 3_900 + "|\n"]  # fmt: skip
 HUGE = {
     **{piece[:20]: (piece * (MAX_CHARACTERS // len(piece) + 1))[:MAX_CHARACTERS] for piece in REPEATED},
     "many features": "".join(f"let a{i}=spin\n" for i in range(20_000)),
@@ -608,13 +552,3 @@ def test_a_problem_of_an_expression_names_what_was_written_and_no_part_of_python
 )
 def test_a_table_of_full_width_signs_or_drawn_lines_is_a_table(text: str) -> None:
     assert parse(text, LAKE).policy == parse(PLAIN, LAKE).policy != None  # noqa: E711
-
-
-@pytest.mark.parametrize("line", ["left = 3*spin", "right: -3*angle", "| 0 | up | | 1 | down |"])
-def test_a_line_beside_a_table_that_is_no_row_of_it_is_a_problem(line: str) -> None:
-    task = CARTPOLE if "angle" in line or "spin" in line else LAKE
-    label = task.actuators[0].labels[0]
-    incumbent = parse(f"| * | {label} |\n", task, "table").policy
-    name = task.grid.names[0]
-    read = parse(f"```\n| {name} | action |\n{line}\n| * | {label} |\n```", task, "table", incumbent)
-    assert [problem.line for problem in read.problems] == [3]

@@ -58,8 +58,6 @@ def test_linear_policies_improve() -> None:
 @pytest.mark.parametrize(
     ("task", "kind"),
     [
-        ("cartpole", "linear"),
-        ("frozenlake", "table"),
         ("Pendulum-v1", "linear"),
         ("Pendulum-v1", "table"),
         ("Blackjack-v1", "table"),
@@ -67,7 +65,7 @@ def test_linear_policies_improve() -> None:
 )
 def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -> None:
     short = replace(discovered(task), max_steps=100)
-    result = policygen.run(short, policy=kind, iterations=3, episodes=4, warmup_episodes=4, final_episodes=4)
+    result = policygen.run(short, policy=kind, iterations=2, episodes=4, warmup_episodes=4, final_episodes=4)
     assert sum(one.failed for one in result.attempts) == 0
     read = load_run(result.folder)
     asked = [attempt for attempt in read.search.attempts[1:] if attempt.kind == "proposal"]

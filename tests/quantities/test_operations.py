@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from generators import NASTY, both_forms, of_columns, of_row, same
+from generators import NASTY, of_columns, of_row, same
 
 from policygen.errors import ExpressionError
 from policygen.quantities.operations import FUNCTIONS, OPERATIONS, ROWS, Operation
@@ -52,18 +52,6 @@ def test_batch_and_scalar_forms_agree_where_some_arguments_are_constants(row):
             column = np.broadcast_to(of_columns(node, "x")([np.array(NASTY)]), len(NASTY))
         for number, value in zip(NASTY, column.tolist(), strict=True):
             assert same(of_row(node, "x")([number]), value, 1e-12), (number, constant)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        *[("log(x)^0.5", math.nan), ("log(x - 1)", math.nan), ("x/x", math.nan), ("sqrt(log(x))", math.nan)],
-        *[("where(x > 0, 1, log(x) - log(x))", math.nan), ("atan2(x, -x)", 0.0), ("mod(1, x)", math.nan)],
-        *[("floor(1e300 + x)", 1e300), ("(x - 1)^0.5", math.nan), ("pow(log(x), 0.5 + x)", math.inf)],
-    ],
-)
-def test_what_has_no_value_at_zero_is_the_same_by_row_and_in_a_batch(text, value):
-    assert same(both_forms(text, x=0.0), value)
 
 
 @EVERY_ROW

@@ -9,19 +9,18 @@ import math
 
 import numpy as np
 import pytest
-from generators import nasty_floats, same, trees
+from generators import both_forms, nasty_floats, same, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import Lowering, finite_number, slot_of
-from policygen.quantities.spelling import column_function, finite, row_function
+from policygen.quantities.spelling import column_function, row_function
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Name, Number
 
 NAMES = ("x", "y", "spin", "theta_2")
 ROWS = st.lists(st.tuples(*[nasty_floats()] * 4), min_size=1, max_size=20)
-UNITS = 4 * np.finfo(float).eps
 
 
 def value_of(node, row):
@@ -52,7 +51,7 @@ def columns_of(program, rows):
 
 
 @given(trees(NAMES, exact=True, leaves=12), trees((*NAMES, "f0"), exact=True, leaves=12), ROWS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_rows_columns_and_the_definition_agree_to_the_last_bit_where_every_operation_is_exact(let, wanted, rows):
     program = programs([let], [wanted])
     of_row, found = row_function(program, [4]), columns_of(program, rows)
@@ -65,21 +64,6 @@ def test_rows_columns_and_the_definition_agree_to_the_last_bit_where_every_opera
             assert same(value, expected), (to_text(let), to_text(wanted), row)
 
 
-@given(st.sampled_from(sorted(set(OPERATIONS) - {"fixed"})), st.lists(nasty_floats(), min_size=8, max_size=8))
-@settings(max_examples=300, deadline=None)
-def test_each_operation_is_within_four_units_of_its_definition(name, numbers):
-    names = [f"q{i}" for i in range(8)]
-    operation = OPERATIONS[name]
-    for count in {operation.fewest, min(operation.most, 3)}:
-        lowering = Lowering((), names)
-        program = lowering.program([lowering.lower(Call(name, tuple(map(Name, names[:count]))))])
-        expected = operation.scalar(*numbers[:count])
-        with np.errstate(all="ignore"):
-            column = column_function(program)([np.array([number]) for number in numbers])[0]
-        assert same(float(np.ravel(column)[0]), expected, UNITS)
-        assert same(row_function(program, [8])(numbers)[0], expected, UNITS)
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -89,24 +73,12 @@ def test_each_operation_is_within_four_units_of_its_definition(name, numbers):
         *(("(1e300*one)*1e300", math.inf), ("atan2(zero, -zero)", 0.0), ("not (zero/zero)", 0.0)),
         *(("where(zero/zero, 1, 2)", 1.0), ("min(zero/zero, 1)", math.nan), ("clip(one, 3, 2)", 2.0)),
         *(("log(zero)^0.5", math.nan), ("log(zero)^(one/2)", math.inf), ("1/0 + zero", math.inf)),
+        *(("where(zero > 0, 1, log(zero) - log(zero))", math.nan), ("floor(1e300 + zero)", 1e300)),
     ],
 )
 def test_what_has_no_value_follows_ieee_754_and_zero_has_no_sign(text, value):
     for zero in (0.0, -0.0):
-        lowering = Lowering((), ("zero", "one"))
-        program = lowering.program([lowering.lower(parse_expression(text, ("zero", "one")))])
-        with np.errstate(all="ignore"):
-            column = column_function(program)([np.array([zero]), np.array([1.0])])[0]
-        assert same(float(np.ravel(column)[0]), value)
-        assert same(row_function(program, [2])([zero, 1.0])[0], value)
-
-
-@given(st.lists(st.floats(), min_size=1))
-def test_features_never_hand_on_what_is_not_finite(numbers):
-    made = finite(np.array(numbers)).tolist()
-    assert made == list(map(finite_number, numbers))
-    assert all(map(math.isfinite, made))
-    assert (finite_number(math.nan), finite_number(-math.inf)) == (0.0, -1e6)
+        assert same(both_forms(text, zero=zero, one=1.0), value)
 
 
 def test_equal_subterms_are_one_step_and_steps_without_use_are_left_out():
