@@ -173,11 +173,12 @@ def read_table(parts: Parts) -> TablePolicy | None:
             problems.add(changed[0], "the grid of this run is fixed", "leave out the `bins` lines")
     elif parts.bins:
         grid = _new_grid(parts, grid, old)
-    for name, rewritten in parts.rewritten.items():
-        problems.add(rewritten.line, f"`{name}` changes the equation of an output", "a table has none: leave it out")
+    for line, _ in parts.rewritten:
+        found = f"`{line.word} {line.name}` changes the equation of an output"
+        problems.add(line.line, found, "a table has none: leave it out")
     if parts.equations and parts.in_block:
-        line = min(parts.equation_lines.values())
-        problems.add(line, "an equation stands beside a table", "leave the equations out of the block")
+        first = min(parts.equation_lines.values())
+        problems.add(first, "an equation stands beside a table", "leave the equations out of the block")
     if grid is None:
         if not problems:
             problems.add(None, f"task {task.name} has no grid", "give one with lines like `bins NAME: 0, 0.5`")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, row_line, with_comment
@@ -16,6 +17,7 @@ from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remember
 from policygen.tasks.task import Task, decision_names, output_names
 
 MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits
+Rewrite = Callable[[Node, Node], Node]
 MOST_FEATURES = 100  # or two per observation if that is more: a policy can then standardise and sum them all
 
 
@@ -75,26 +77,21 @@ class Parts:
         return {**self.inherited, **self.lets}
 
     @property
-    def rewritten(self) -> dict[str, Line]:
-        """The lines of statements that change the equation of an output, by their left-hand sides."""
-        return {
-            " ".join(left): line
-            for key, lines in self.stated.items()
-            for left, line in lines.items()
-            if STATEMENTS[key].rewrite is not None
-        }
+    def rewritten(self) -> list[tuple[Line, Rewrite]]:
+        """The lines of statements that change the equation of an output, each with the function that changes it."""
+        stated = ((STATEMENTS[key].rewrite, lines.values()) for key, lines in self.stated.items())
+        return [(line, rewrite) for rewrite, lines in stated if rewrite is not None for line in lines]
 
-    def rewrites(self) -> list[tuple[int, str, Callable[[Node, Node], Node], Node]]:
-        """Return for each of `rewritten` its number, the output, the function that changes it, and the expression.
+    def rewrites(self) -> list[tuple[int, str, Rewrite, Node]]:
+        """Return for each of `rewritten` its number, the output, the function, and the expression on the line.
 
         Problems are added for lines that cannot be read.
         """
         found = []
-        for line in self.rewritten.values():
-            rewrite = STATEMENTS[self._owner(line) or ""].rewrite
+        for line, rewrite in self.rewritten:
             if (output := self._output(line.name)) is None:
                 self.problems.refuse(line.line, unknown_name(line.name, self._outputs, what="output"))
-            elif rewrite is not None and (node := self._expression(line)) is not None:
+            elif (node := self._expression(line)) is not None:
                 found.append((line.line, output, rewrite, node))
         return found
 
@@ -152,17 +149,17 @@ class Parts:
             if (key := self._owner(line)) is not None:
                 own.setdefault(key, []).append(line)
         with_names = ((key, STATEMENTS[key].private) for key in STATEMENTS if key in own)
-        self._private_names = {key: names(self.task, own[key]) for key, names in with_names if names is not None}
+        self._private_names = {key: {*names(self.task, own[key])} for key, names in with_names if names is not None}
         self.private = {key: {} for key in self._private_names}
         most = most_features(self.task) * (1 + len(self.private))
         for line in lines:
             if (form := self._statement(line)) is not None:
                 self.form[line.line] = with_comment(form, line.comment)
-            if (count := len(self.lets) + sum(map(len, self.private.values()))) > most:
+            if (count := len(self.lets)) > most:
                 self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
-        for key in self.private:
-            self._refuse_private_features(key)
+        for key, names in self._private_names.items():
+            self._separate(key, names)
 
     def _statement(self, line: Line) -> str | None:
         """Read one statement; return its line without markup if it belongs to the policy's `form`."""
@@ -222,29 +219,15 @@ class Parts:
             if taken := self._taken(name):
                 self.problems.add(line.line, f"`{name}` is already {taken}", "choose another name for the feature")
                 return None
-            for key in self.private:
-                if (node := self._private_feature(key, line.text)) is not None:
-                    self.private[key][name] = node
-                    return None
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
-            self.lets[name] = self._expression(line) or NOTHING
+            self.lets[name] = self._expression(line, *self._private_names.values()) or NOTHING
         return f"let {name} = {line.text}"
 
-    def _private_feature(self, key: str, text: str) -> Node | None:
-        """Return the expression if it reads a private name or feature of a statement; None for any other text."""
-        names = self._private_names[key]
-        try:
-            node = parse_expression(text, [*self._known, *names], self._action_parts)
-        except ExpressionError:
-            return None
-        read = read_by([node]) & ({*self.private[key], *names} - {*self._action_parts}) or names_in(node) & {*names}
-        return node if read else None
-
-    def _refuse_private_features(self, key: str) -> None:
-        """Make features that read a private feature private, too; refuse a policy that uses one of these."""
-        private = self.private[key]
-        moved = {name: node for name, node in self.lets.items() if read_by([node]) & private.keys()}
-        while moved:  # after the features that they read
+    def _separate(self, key: str, names: Set[str]) -> None:
+        """Move features that need the private names of a statement to `private`; refuse a policy that uses these."""
+        private, hidden = self.private[key], names - {*self._action_parts}  # `prev(ACTION)` is for everyone
+        moved = {n: node for n, node in self.lets.items() if names_in(node) & names or read_by([node]) & hidden}
+        while moved:
             private |= moved
             self.lets = {name: node for name, node in self.lets.items() if name not in moved}
             moved = {name: node for name, node in self.lets.items() if read_by([node]) & moved.keys()}
@@ -252,8 +235,8 @@ class Parts:
         read += [(line, frozenset([name])) for name, (line, _) in self.bins.items()]
         if self.header is not None:
             read.append((self.header.line, frozenset(self.header.cells)))
-        for line, names in read:
-            for name in sorted(names & private.keys()):
+        for line, used in read:
+            for name in sorted(used & private.keys()):
                 found = f"`{name}` reads {STATEMENTS[key].reads}, so only the {key} may use it"
                 self.problems.add(line, found, "give the policy features that read neither")
 
@@ -325,13 +308,14 @@ class Parts:
             self.problems.add(line.line, found, "write one equation for each output")
         return None if repeated else f"{name} = {line.text}"
 
-    def _parsed(self, text: str) -> Node:
-        return parse_expression(text, self._known, self._action_parts, self.task.text_names)
+    def _parsed(self, text: str, *further: Set[str]) -> Node:
+        known = [*self._known, *itertools.chain(*map(sorted, further))]
+        return parse_expression(text, known, self._action_parts, self.task.text_names)
 
-    def _expression(self, line: Line) -> Node | None:
+    def _expression(self, line: Line, *further: Set[str]) -> Node | None:
         """Return the expression on a line; None, and add a problem, if it cannot be parsed."""
         try:
-            return self._parsed(line.text)
+            return self._parsed(line.text, *further)
         except ExpressionError as error:
             self.problems.refuse(line.line, error)
             return None
