@@ -164,8 +164,8 @@ def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
         # A line that begins with `##` is a heading of the text around the policy.
         return None if raw.lstrip().startswith("##") else Line(number, comment)
     if match := _LET.match(line):
-        name, expression = [*re.split(r"\s*(?::?=|<-|←)\s*", match[1], maxsplit=1), ""][:2]
-        return Line(number, comment, "let", name.strip(), expression.strip())
+        left, expression = [*re.split(r"\s*(?::?=|<-|←)\s*", match[1], maxsplit=1), ""][:2]
+        return Line(number, comment, "let", left.strip(), expression.strip())
     worded = _WORDED.fullmatch(line)
     if worded:
         for one in STATEMENTS.values():
@@ -183,16 +183,13 @@ def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
     if assignment:
         return Line(number, comment, "=", assignment[1], assignment[2])
     other = _OTHER_ASSIGN.match(line)
-    if other and _inner(other[1]) in outputs and reads_as_arithmetic(other[3]):
+    # `NAME`, `WORD[NAME]` or `WORD(NAME)`
+    name = re.split(r"[\[(]", other[1].rstrip(")] "))[-1].strip().lower() if other else ""
+    if other and name in outputs and reads_as_arithmetic(other[3]):
         word = "=" if other[2] == ":" else "?"
         return Line(number, comment, word, other[1], other[3] if word == "=" else line)
     # A statement of an extension that is not there, or prose.
     return Line(number, comment, worded[1], worded[2], worded[3]) if worded and worded[3] else None
-
-
-def _inner(left: str) -> str:
-    """Return the name in `NAME`, `WORD[NAME]` or `WORD(NAME)`, in lower case."""
-    return re.split(r"[\[(]", left.rstrip(")] "))[-1].strip().lower()
 
 
 # --- continued lines -------------------------------------------------------------------------------------------------

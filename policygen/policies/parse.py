@@ -191,9 +191,8 @@ def read_table(parts: Parts) -> TablePolicy | None:
     elif not rules:
         problems.add(None, NOTHING_FOUND, f"write table rows such as `{_example_row(parts, grid)}`")
         return None
-    _, covered = dense_table(rules, grid.shape, len(task.actuators))
     kept = old is not None and old.grid == grid and all(parts.lets.get(n, node) == node for n, node in old.lets)
-    found = uncovered(grid, covered)
+    found = uncovered(grid, dense_table(rules, grid.shape, len(task.actuators)))
     if found and kept and old is not None:
         rules = [*rules, *old.rules]
     elif found:

@@ -60,7 +60,7 @@ class TablePolicy(Policy):
                 raise PolicyError(unknown_name(name, known))
         for number, rule in enumerate(self.rules, start=1):
             self._check(number, rule)
-        if without_row := uncovered(self.grid, self.dense[1]):
+        if without_row := uncovered(self.grid, self.dense):
             raise PolicyError(without_row)
 
     def _check(self, number: int, rule: Rule) -> None:
@@ -103,17 +103,17 @@ class TablePolicy(Policy):
         return cls(task, lets, grid, tuple(compressed(dense, grid.shape)), comments=comments or {})
 
     @cached_property
-    def dense(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """The action of every cell as numbers, shape (cells, actuators), and whether it has a row, shape (cells,)."""
+    def dense(self) -> npt.NDArray[np.float64]:
+        """The action of every cell as numbers, shape (cells, actuators)."""
         return dense_table(self.rules, self.grid.shape, len(self.task.actuators))
 
     @cached_property
     def actions(self) -> Actions:
         """The action of every cell: shape (cells,) for Discrete, else (cells, actuators)."""
         if self.task.has_numbers:
-            actions: Actions = self.task.limits.to_actions(np.array(self.dense[0]))
+            actions: Actions = self.task.limits.to_actions(np.array(self.dense))
         else:
-            whole = np.rint(self.dense[0]).astype(np.int64)
+            whole = np.rint(self.dense).astype(np.int64)
             actions = whole[:, 0] if self.task.action_space == "discrete" else whole
         actions.setflags(write=False)  # `act_one` returns its rows
         return actions
@@ -169,17 +169,12 @@ class TablePolicy(Policy):
 # --- rows and cells --------------------------------------------------------------------------------------------------
 
 
-def dense_table(
-    rules: Sequence[Rule], shape: tuple[int, ...], actuators: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the action of each cell, shape (cells, actuators), and a mask of the cells with a rule, shape (cells,)."""
-    actions = np.zeros((*shape, actuators))
-    covered = np.zeros(shape, np.bool_)
+def dense_table(rules: Sequence[Rule], shape: tuple[int, ...], actuators: int) -> npt.NDArray[np.float64]:
+    """Return the action of each cell, shape (cells, actuators); NaN for cells without a rule."""
+    actions = np.full((*shape, actuators), np.nan)
     for rule in reversed(rules):
-        block = _block(rule)
-        actions[block] = rule.action
-        covered[block] = True
-    return actions.reshape(-1, actuators), covered.reshape(-1)
+        actions[_block(rule)] = rule.action
+    return actions.reshape(-1, actuators)
 
 
 def _block(rule: Rule) -> Any:
@@ -190,12 +185,13 @@ def _block(rule: Rule) -> Any:
     return np.ix_(*rule.bins)
 
 
-def uncovered(grid: Grid, covered: npt.NDArray[np.bool_]) -> str:
-    """Describe the cells of a grid that have no row, given the mask of `dense_table`; empty if all have one."""
-    if covered.all():
+def uncovered(grid: Grid, dense: npt.NDArray[np.float64]) -> str:
+    """Describe the cells of a grid that have no row, given the `dense_table`; empty if all have one."""
+    (missing,) = np.isnan(dense[:, 0]).nonzero()
+    if not len(missing):
         return ""
-    first = ", ".join(f"{n} {b}" for n, b in zip(grid.names, grid.bins_of(int(np.argmin(covered))), strict=True))
-    return f"{int((~covered).sum()):,} of {grid.size:,} cells have no row (the first is {first})"
+    first = ", ".join(f"{name} {bin_}" for name, bin_ in zip(grid.names, grid.bins_of(missing[0]), strict=True))
+    return f"{len(missing):,} of {grid.size:,} cells have no row (the first is {first})"
 
 
 def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:

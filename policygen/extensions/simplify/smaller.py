@@ -258,7 +258,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
 
     `weights`, shape (cells,), is the importance of each cell; cells of weight 0 may get any action.
     """
-    kinds, codes = np.unique(policy.dense[0], axis=0, return_inverse=True)
+    kinds, codes = np.unique(policy.dense, axis=0, return_inverse=True)
     everything = tuple(map(range, policy.grid.shape))
     table, mass, count = codes.reshape(policy.grid.shape), weights.reshape(policy.grid.shape), itertools.count()
 
