@@ -32,7 +32,7 @@ COPIES = 32  # environments that one process steps in turn; more are no faster
 _TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Dynamics, rewards and terminations equal Gymnasium's, as tests/episodes/test_envpool.py shows: step by step from equal
+# Dynamics, rewards and terminations equal Gymnasium's, as tests/episodes/test_copies.py shows: step by step from equal
 # states where the observation is the whole state, else by the distribution of returns and lengths over many episodes.
 STEP_BY_STEP = ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5")
 BY_DISTRIBUTION = ("LunarLander-v3", "BipedalWalker-v3")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from policygen.episodes.copies import Running
 from policygen.episodes.evidence import (
     Episode,
     Shortfall,
@@ -13,11 +16,14 @@ from policygen.episodes.evidence import (
     losses,
     mean_rewards,
     reached_its_goal,
+    relevance_of,
     shortfall,
 )
 from policygen.episodes.players import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.tasks.load import load_task
+from policygen.tasks.spaces import Observation
+from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -99,28 +105,67 @@ def test_the_terms_of_a_real_reward_add_up_to_the_return(task_name):
             assert sum(value for _, value in t.terms) == pytest.approx(t.episode_return, rel=1e-6)
 
 
-class Fickle(gym.Env):
-    """An environment whose `info` has missing and non-numeric reward terms."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        info = {"reward_a": 1.0 if self.steps < 3 else None, "reward_b": 2, "reward_c": "no number"}
-        return np.zeros(1, np.float32), 3.0, self.steps == 4, False, info
-
-
 def test_terms_that_stop_being_numbers_are_left_out_of_the_sum():
-    gym.register("Fickle-v0", entry_point=Fickle)
-    try:
-        task = load_task("Fickle-v0")
-        with Simulator(task) as simulator:
-            assert dict(simulator.play(RandomActor(task, 0), [1])[0].terms) == {"a": 2.0, "b": 8.0}
-    finally:
-        gym.registry.pop("Fickle-v0")
+    running = Running(gym.Env(), {})
+    for step in range(4):
+        running.add_terms({"reward_a": 1.0 if step < 2 else None, "reward_b": 2, "reward_c": "no number", "x": 1.0})
+    assert running.terms == {"reward_a": 2.0, "reward_b": 8.0}
+
+
+# --- relevance --------------------------------------------------------------------------------------------------------
+
+
+RNG = np.random.default_rng(0)
+
+
+def unnamed(count: int) -> Task:
+    observations = tuple(Observation(f"q{i}", low=-np.inf, high=np.inf) for i in range(count))
+    task = load_task("pendulum")
+    return replace(task, observations=observations, features=(), about="", inputs=(), reward="", solved=None)
+
+
+def played(rewards: np.ndarray, rows: np.ndarray, actions: np.ndarray, *, ended: bool) -> Episode:
+    seen, acted, paid = (one.astype(np.float32) for one in (rows, actions, rewards))
+    return Episode(1, Trajectory(seen, acted, paid, 0.0, 0, ended, not ended))
+
+
+def test_reward_depends_on_what_explains_it_beside_the_cost_of_actions() -> None:
+    episodes = []
+    for _ in range(5):
+        rows, actions = RNG.normal(size=(201, 4)), RNG.uniform(-2, 2, size=(200, 1))
+        # As of a step: by the state that it leads to. The cost of random actions is a hundred times as large.
+        rewards = 0.1 * np.abs(rows[1:, 2]) + 0.03 * rows[:-1, 0] - 10 * actions[:, 0] ** 2
+        episodes.append(played(rewards, rows, actions, ended=False))
+    found = relevance_of(episodes, unnamed(4))
+    assert found.relevant == ["q2"]
+    assert found.relevance["q2"] == 1
+    assert found.variance["q1"] == pytest.approx(1, abs=0.1)
+
+
+def test_early_ends_depend_on_what_is_unusual_there_and_their_reward_does_not_count_twice() -> None:
+    episodes = []
+    for _ in range(20):
+        rows, actions = 0.1 * RNG.normal(size=(51, 3)), np.zeros((50, 1))
+        rows[-1, 1] = 3 * RNG.choice([-1, 1])  # on either side
+        rewards = rows[1:, 0].copy()
+        rewards[-1] = -100
+        episodes.append(played(rewards, rows, actions, ended=True))
+    found = relevance_of(episodes, unnamed(3))
+    assert set(found.relevant) == {"q0", "q1"}
+    assert found.relevance["q2"] < 0.1
+    # Without ends and rewards nothing is relevant; nor are constants.
+    still = [played(np.zeros(50), np.zeros((51, 3)), np.zeros((50, 1)), ended=False)]
+    assert relevance_of(still, unnamed(3)).relevant == []
+    assert relevance_of([], unnamed(3)).relevant == []
+
+
+@pytest.mark.usefixtures("quickly_discovered")
+def test_forces_follow_from_the_state_and_rates_that_share_a_description_do_not() -> None:
+    pytest.importorskip("mujoco")
+    humanoid = load_task("Humanoid-v5")
+    found = relevance_of([played(np.zeros(9), RNG.normal(size=(10, 348)), np.zeros((9, 17)), ended=False)], humanoid)
+    assert {"abdomen_y_effort", "torso_inertia_0", "pelvis_speed_vx"} <= found.further
+    assert len(found.further) == 348 - 45
+    walker = load_task("bipedalwalker")
+    steps = played(np.zeros(9), RNG.normal(size=(10, 24)), np.zeros((9, 4)), ended=False)
+    assert relevance_of([steps], walker).further == frozenset()

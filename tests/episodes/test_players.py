@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ import gymnasium as gym
 import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from played import assert_equal, policy_for
-from support import discovered, environment
+from support import discovered
 
 from policygen.episodes import players as workers
 from policygen.episodes.players import Players, Simulator
@@ -70,45 +68,6 @@ def test_workers_and_copies_play_the_same_episodes_in_order(
     assert max(episode.length for played in expected for episode in played) == 40
 
 
-SCRIPT = """
-import gymnasium as gym
-import policygen
-from policygen.episodes import players
-from policygen.episodes.score import episode_seeds
-from policygen.episodes.players import Simulator
-
-
-class Mine(gym.Env):
-    observation_space = action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return int(self.np_random.integers(2)), {}
-
-    def step(self, action):
-        return 0, float(self.np_random.normal() + action), True, False, {}
-
-
-players.SECONDS_WORTH_SHARING = players.SECONDS_WORTH_STARTING = -1.0
-gym.register("Mine-v0", Mine)
-result = policygen.run("Mine-v0", iterations=1, episodes=2, final_episodes=10, jobs=2)
-assert "Mine-v0" in players._local_ids, "other processes were asked and did not know it"
-score = policygen.score(result.policy, episodes=4)
-with Simulator(result.policy.task) as simulator:
-    for found in (result.final, score):
-        assert [t.episode_return for t in simulator.play(result.policy, found.seeds[:4])] == list(found.returns[:4])
-print("episodes", result.final.episodes, score.episodes)
-"""
-
-
-def test_an_environment_that_a_script_registers_is_played_in_the_scripts_own_process(tmp_path) -> None:
-    (tmp_path / "mine.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "mine.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
-    )
-    assert (done.returncode, done.stdout) == (0, "episodes 10 4\n"), done.stderr
-
-
 class Backwards(PendulumEnv):
     """Turns the other way."""
 
@@ -117,17 +76,19 @@ class Backwards(PendulumEnv):
 
 
 @pytest.mark.usefixtures("sharing")
-def test_an_id_that_means_another_environment_in_other_processes_is_played_here(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("known", [True, False])
+def test_an_id_that_other_processes_lack_or_know_as_another_environment_is_played_here(
+    known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = replace(gym.registry["Pendulum-v1"], entry_point=Backwards)
+    gym_id = "Pendulum-v1" if known else "Backwards-v0"
     policy = policy_for("pendulum", "torque = 0.5")
-    task = replace(policy.task, max_steps=20)
-    monkeypatch.setitem(gym.registry, "Pendulum-v1", spec)
+    task = replace(policy.task, gym_id=gym_id, max_steps=20)
+    monkeypatch.setitem(gym.registry, gym_id, replace(gym.spec("Pendulum-v1"), id=gym_id, entry_point=Backwards))
     monkeypatch.setattr(workers, "_local_ids", set())
     with Players(task, jobs=2) as players, Simulator(task) as simulator:
         players.play(policy, SEEDS[:1])
         assert_equal(players.play(policy, SEEDS), simulator.play(policy, SEEDS))
+        assert workers._local_ids == {gym_id}
         assert [len(played) for played in players.play_many([policy, policy], SEEDS)] == [7, 7]
 
 

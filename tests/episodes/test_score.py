@@ -1,10 +1,20 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from policygen.episodes.score import Score, difference, episode_seeds, score_of_returns
+from policygen.episodes.score import (
+    Score,
+    difference,
+    episode_seeds,
+    half_interval,
+    p_of_higher_mean,
+    score_of_returns,
+    standard_error,
+)
 
 
 @pytest.mark.parametrize("n", [2, 3, 20, 500])
@@ -76,3 +86,17 @@ def test_purposes_and_runs_have_streams_of_their_own():
     purposes = ("search", "final", "warm-up", "s")
     streams = [episode_seeds(run, purpose, 500) for run in (0, 1, 2, 100) for purpose in purposes]
     assert len(set().union(*streams)) == 16 * 500
+
+
+def test_errors_and_intervals_are_students() -> None:
+    rng = np.random.default_rng(7)
+    ones, others = rng.normal(1, 2, 12), rng.normal(0, 1, 7)
+    welch = stats.ttest_ind(ones, others, equal_var=False, alternative="greater")
+    assert p_of_higher_mean(ones, others) == pytest.approx(welch.pvalue)
+    assert (ones.mean() - others.mean()) / standard_error(ones, others) == pytest.approx(welch.statistic)
+    assert p_of_higher_mean([2.0, 2.0], [1.0, 1.0]) == 0.0
+    low, high = stats.t.interval(0.9, 11, ones.mean(), ones.std(ddof=1) / math.sqrt(12))
+    assert half_interval(ones, 0.95) == pytest.approx((high - low) / 2)
+    assert half_interval([3.0]) == 0.0
+    columns = np.stack([ones, 2 * ones], axis=1)
+    assert standard_error(columns) == pytest.approx([stats.sem(ones), stats.sem(2 * ones)])

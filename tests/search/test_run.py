@@ -1,4 +1,4 @@
-"""A run records its templates, and a replay must fit its task and kind of policy."""
+"""A run records its templates, a replay must fit its task and kind of policy, and prompts can be seen before."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ALWAYS_DOWN, BEST_LAKE, Written, attempts_of
+from support import ALWAYS_DOWN, BEST_LAKE, LEANING, Written, attempts_of
 
 import policygen
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import grouped, read_member
 from policygen.files import find_resource
+from policygen.search.resume import preview
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -87,3 +88,27 @@ def test_a_transcript_alone_can_still_be_replayed() -> None:
     alone.mkdir()
     shutil.copy(first / "transcript.jsonl", alone)
     assert policygen.run("frozenlake", llm=f"replay:{alone}", **QUICK).policy is not None
+
+
+# --- previews of prompts ----------------------------------------------------------------------------------------------
+
+
+def test_the_first_prompt_is_the_one_a_run_asks() -> None:
+    provider = Written([LEANING])
+    policygen.run("cartpole", llm=provider, **QUICK)
+    shown, _ = preview("cartpole", None, (), QUICK)
+    assert shown.messages == provider.prompts[0].messages
+
+
+def test_the_next_prompt_of_a_run_is_the_one_it_asks() -> None:
+    provider = Written([LEANING, LEANING])
+    policygen.run("cartpole", llm=provider, out="whole", **{**QUICK, "iterations": 2})
+    folder = policygen.run("cartpole", llm=Written([LEANING]), **QUICK).folder
+    shown, _ = preview(str(folder), None, (), {"iterations": 2})
+    assert shown.messages == provider.prompts[1].messages
+
+
+def test_a_run_that_knew_names_is_not_shown_without_them() -> None:
+    folder = policygen.run("frozenlake", **QUICK).folder
+    with pytest.raises(UsageError, match="preview the task itself to see another --ablate"):
+        preview(str(folder), None, (), {"ablate": "knowledge"})
