@@ -36,8 +36,7 @@ class Ticking(gym.Env):
         return self.state.astype(np.float32), {}
 
     def step(self, action):
-        with open(FILE, "ab") as file:
-            file.write(b".")
+        TICKS.write(b".")
         self.left -= 1
         self.state = np.clip(0.9 * self.state + 0.1 * float(action[0]), -9, 9)
         if self.fails and float(action[0]) == 1.0:
@@ -58,7 +57,7 @@ gym.register("Failing-v0", Failing, max_episode_steps=8)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for all tests: worker processes outlive a test."""
     folder = tmp_path_factory.mktemp("counted")
-    (folder / "ticking.py").write_text(f"FILE = {str(folder / 'ticks')!r}\n{MODULE}")
+    (folder / "ticking.py").write_text(f"TICKS = open({str(folder / 'ticks')!r}, 'ab', buffering=0)\n{MODULE}")
     return folder
 
 

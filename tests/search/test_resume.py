@@ -144,7 +144,10 @@ def broken_off(whole: Path, there: Path, lines: int, attempts: int, torn: bool) 
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(name: str, tmp_path: Path) -> None:
+def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("policygen.llm.retry._usual_wait", lambda tries: 0.0)
     story = STORIES[name]
     with ChatServer(story.script) as server:
         told: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url} if story.script else {}

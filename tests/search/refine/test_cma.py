@@ -157,12 +157,12 @@ def test_of_very_many_constants_no_correlations_are_learned_and_a_search_still_c
         return np.array([-(np.square(Tunable(one).values - 2 * Tunable(policy).values)).mean() for one in policies])
 
     assert Tunable(policy).size > cma.MOST_CORRELATED
-    first = tuned(policy, "auto", Trials(returns, seeds, 800), 1)
+    first = tuned(policy, "auto", Trials(returns, seeds, 400), 1)
     assert first.method == "cma"
     assert first.state is not None
     assert (len(first.state.deviations), first.state.correlations) == (Tunable(policy).size, ())
     state = carry_over(first.policy, first.policy, first.state)
-    again = tuned(first.policy, "cma", Trials(returns, seeds, 800, state=state), 1)
+    again = tuned(first.policy, "cma", Trials(returns, seeds, 400, state=state), 1)
     values = [returns([one], [0])[0] for one in (policy, first.policy, again.policy)]
     assert values == sorted(values)
     assert values[0] < values[1] < values[2]
