@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 import re
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from policygen.llm.base import ListedProvider
 from policygen.llm.base import LLMOptions as LLMOptions  # other modules import these two from here
 from policygen.llm.base import Provider as Provider
 from policygen.outgoing import KEY_VARIABLES, redacted
+from policygen.registry import resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,8 @@ class ProviderEntry:
 
         Raises UsageError if it belongs to an extension that is missing.
         """
-        module, _, name = self.source.partition(":")
         try:
-            return getattr(importlib.import_module(module), name)
+            return resolved(self.source)
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("policygen.extensions"):
                 raise

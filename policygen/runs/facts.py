@@ -15,12 +15,12 @@ import numpy as np
 
 from policygen.episodes.score import NEGLIGIBLE, Score, first_episodes, half_interval, kind_of_episodes, number, reaches
 from policygen.llm import read_spec
+from policygen.runs import notes
 from policygen.runs.attempt import Attempt, Costs, Counts, Standing, best_of, costs_of, steps_played
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import RunView
 from policygen.runs.logbook import Logbook, Summary
-from policygen.runs.notes import shown_notes
 from policygen.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -333,10 +333,12 @@ def note_facts(attempt: Attempt, section: str = NOTES) -> list[Fact]:
     """Return the notes of an attempt that have a heading; a note with a number has its words in the basis."""
     where = f"over {len(attempt.played)} episodes of attempt {attempt.number}"
     facts = []
-    for one in shown_notes(attempt):
-        value = one.words if one.number is None else one.number
-        adds = one.number is not None and one.words != f"{one.number:g}"
-        facts.append(Fact(section, one.heading, value, basis=f"({one.words}) {where}" if adds else where))
+    for note in notes.NOTES.values():
+        if not note.heading or (value := note.of(attempt)) is None:
+            continue
+        words, amount = note.words(value), note.number(value) if note.number is not None else None
+        basis = f"({words}) {where}" if amount is not None and words != f"{amount:g}" else where
+        facts.append(Fact(section, note.heading, words if amount is None else amount, basis=basis))
     return facts
 
 

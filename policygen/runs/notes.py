@@ -15,10 +15,10 @@ readers of statements and by methods of tuning. `CHANGES.of(attempt)` reads the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -111,21 +111,6 @@ def made_notes(policy: Policy | None, trajectories: Sequence[Trajectory]) -> dic
         else:
             found |= {one.key: value} if value is not None else {}
     return found
-
-
-class Shown(NamedTuple):
-    """A note as terminal, pages and comparisons show it."""
-
-    heading: str
-    words: str
-    number: float | None
-
-
-def shown_notes(attempt: Any) -> Iterator[Shown]:
-    """Yield the notes of an attempt that have a heading."""
-    for one in NOTES.values():
-        if one.heading and (value := one.of(attempt)) is not None:
-            yield Shown(one.heading, one.words(value), one.number(value) if one.number is not None else None)
 
 
 def notes_to_record(notes: Mapping[str, Any]) -> dict[str, Any]:

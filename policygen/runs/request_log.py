@@ -14,7 +14,7 @@ from policygen.errors import BudgetExhausted, LogbookError
 from policygen.files import read
 from policygen.llm import LLMOptions, Provider, reads_prompts
 from policygen.llm.base import cost
-from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Reply
+from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt
 from policygen.llm.retry import Wait, ask
 from policygen.llm.store import Cache, Transcript, cache_key
 from policygen.outgoing import shown
@@ -22,19 +22,7 @@ from policygen.runs.budget import Hold, Ledger, Price
 from policygen.runs.config import RequestSettings, RunConfig
 from policygen.runs.listeners import Activity
 
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A request of an attempt (or of a question outside a run); its `repair` is 0 for the first request."""
-
-    provider: Provider
-    attempt: int
-    repair: int
-    prompt: Prompt
-    options: LLMOptions
-
-    def exchange_with(self, reply: Reply, tries: int, *tokens: int) -> Exchange:
-        return Exchange(self.attempt, self.repair, self.prompt, reply, tries, *tokens)
+_Request = tuple[int, int, Prompt]  # the attempt (or a question outside a run), the repair (0: none), and the prompt
 
 
 @dataclass(eq=False)
@@ -97,53 +85,51 @@ class RequestLog:
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
-        always = getattr(provider, "always_seeded", False)
+        options = options or llm_options(config)
         key = (attempt if self.by_attempt else 0, repair)
-        asked = _Request(
-            provider, attempt, repair, seeded(prompt, config, key, always=always), options or llm_options(config)
-        )
-        exchange, failed = self._from_record(asked)
+        always = getattr(provider, "always_seeded", False)
+        request = (attempt, repair, seeded(prompt, config, key, always=always))
+        exchange, failed = self._from_record(request)
         if exchange is None:
-            exchange = self._answer(asked)
+            exchange = self._answer(provider, request, options)
         # Add the failed tries of the interrupted run to this attempt; the transcript has a line for each.
         return replace(exchange, requests=exchange.requests + failed)
 
-    def _from_record(self, asked: _Request) -> tuple[Exchange | None, int]:
+    def _from_record(self, request: _Request) -> tuple[Exchange | None, int]:
         """Return the recorded reply, if any, and the number of failed tries recorded before it; charge all of them."""
         failed = 0
-        for earlier in self._recorded.pop((asked.attempt, asked.repair), ()):
+        for earlier in self._recorded.pop(request[:2], ()):
             with self._changed:
                 for _ in range(earlier.requests):
                     self.ledger.charge_call()
                 if isinstance(earlier, Exchange):
-                    tokens = self.ledger.charge_reply(asked.prompt, earlier.reply)
-                    return asked.exchange_with(earlier.reply, earlier.requests, *tokens), failed
+                    tokens = self.ledger.charge_reply(request[2], earlier.reply)
+                    return Exchange(*request, earlier.reply, earlier.requests, *tokens), failed
             failed += earlier.requests
         return None, failed
 
-    def _answer(self, asked: _Request) -> Exchange:
+    def _answer(self, provider: Provider, request: _Request, options: LLMOptions) -> Exchange:
         """Return the exchange with a cached reply or, if there is none, with the provider's, which is then cached."""
-        provider = asked.provider
         cache = self.cache if provider.is_language_model and reads_prompts(provider.spec) else None
         if cache is None:
-            return self._send(asked)[0]
-        key = cache_key(provider, asked.options, asked.prompt, self.ledger.config.seed)
-        if (reply := cache.get(key, asked.options.max_output_tokens)) is not None:
-            return self._charge_and_record(asked.exchange_with(reply, 0))
-        exchange, cut_short = self._send(asked)
+            return self._send(provider, request, options)[0]
+        key = cache_key(provider, options, request[2], self.ledger.config.seed)
+        if (reply := cache.get(key, options.max_output_tokens)) is not None:
+            return self._charge_and_record(Exchange(*request, reply, 0))
+        exchange, cut_short = self._send(provider, request, options)
         if not cut_short:
             cache.put(key, exchange.reply)
         return exchange
 
-    def _send(self, asked: _Request) -> tuple[Exchange, bool]:
+    def _send(self, provider: Provider, request: _Request, options: LLMOptions) -> tuple[Exchange, bool]:
         """Return the exchange, and whether the remaining budget shortened the reply, which then is not cached.
 
         A provider that is not a language model costs nothing, so that nothing is reserved for it.
         """
-        provider, options, longest = asked.provider, asked.options, self.ledger.config.max_output_tokens
+        longest, prompt = self.ledger.config.max_output_tokens, request[2]
         hold = None
         if provider.is_language_model:
-            hold = self._hold(asked.prompt, lambda *tokens: cost(options, provider.spec, provider.model, *tokens))
+            hold = self._hold(prompt, lambda *tokens: cost(options, provider.spec, provider.model, *tokens))
         allowed, tries = hold.tokens_out if hold is not None else longest, 0
 
         def before_try() -> None:
@@ -154,13 +140,13 @@ class RequestLog:
             with self._changed:
                 self.ledger.charge_call()
                 if hold is not None:
-                    self.on_sent(asked.attempt, asked.repair)
+                    self.on_sent(*request[:2])
                 tries += 1
 
         try:
             reply = ask(
                 provider,
-                asked.prompt,
+                prompt,
                 before_try=before_try,
                 max_output_tokens=allowed,
                 options=options,
@@ -173,12 +159,11 @@ class RequestLog:
                     self.ledger.release(hold)
                     self._changed.notify_all()
                     if tries:
-                        failed = (asked.attempt, asked.repair, asked.prompt)
-                        self.on_exchange(FailedExchange(*failed, tries, str(error) or "interrupted"))
+                        self.on_exchange(FailedExchange(*request, tries, str(error) or "interrupted"))
             raise
         finally:
             self.tell(None)
-        exchange = self._charge_and_record(asked.exchange_with(reply, tries), hold)
+        exchange = self._charge_and_record(Exchange(*request, reply, tries), hold)
         return exchange, reply.truncated and allowed < longest
 
     def _charge_and_record(self, exchange: Exchange, hold: Hold | None = None) -> Exchange:

@@ -12,8 +12,10 @@ from support import Written, fenced
 
 import policygen
 from policygen.errors import PolicyError
+from policygen.runs.attempt import Attempt
+from policygen.runs.facts import note_facts
 from policygen.runs.logbook import Logbook
-from policygen.runs.notes import NOTES, Note, Shown, made_notes, notes_from_record, notes_to_record, shown_notes
+from policygen.runs.notes import NOTES, Note, made_notes, notes_from_record, notes_to_record
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def test_a_note_of_an_attempt_is_made_recorded_and_shown() -> None:
     assert counted.of(random) > 0
     assert Logbook(result.folder).attempts() == [random, first]
     count = counted.of(first)
-    assert Shown("changes of the action", str(count), float(count)) in list(shown_notes(first))
+    assert ("changes of the action", count) in [(one.name, one.value) for one in note_facts(first)]
 
 
 def test_a_note_that_cannot_be_made_is_left_out_with_a_warning() -> None:
@@ -68,7 +70,7 @@ def test_notes_are_checked_when_they_are_read_back() -> None:
     notes = {"swing": Swing(float("inf"), (1, 2))}
     record = json.loads(json.dumps(notes_to_record(notes)))
     assert notes_from_record(record) == notes
-    assert list(shown_notes(Noted(notes))) == [Shown("widest swing", "inf", None)]
+    assert [one[1:3] for one in note_facts(Attempt(1, None, None, notes=notes))] == [("widest swing", "inf")]
     record["swing"]["steps"] = ["one"]
     with pytest.raises(PolicyError, match="note `swing`: `steps"):
         notes_from_record(record)
