@@ -13,6 +13,7 @@ from policygen.tasks.environments import make
 from policygen.tasks.faults import close
 from policygen.tasks.spaces import Actuator, Observation, alike, observations_of, span
 from policygen.tasks.task import Task
+from policygen.tasks.taskfile import TaskFile
 
 
 def draft_of(task: Task) -> str:
@@ -22,38 +23,24 @@ def draft_of(task: Task) -> str:
         given, observed = actuators_of(env.action_space)[1], observations_of(env.observation_space)
     finally:
         close(env)
-    stated = _without_empty(
-        name=task.name,
-        gym_id=task.gym_id,
-        kwargs=dict(task.kwargs),
-        about=task.about and f"{task.about}\n",
-        hints=list(task.hints),
-        facts=list(task.facts),
-        inputs=list(task.inputs),
-        reward=task.reward,
-        ends=task.ends,
-        starts=dict(task.starts),
-        max_steps=task.max_steps,
-        discount=task.discount,
-        solved=task.solved,
-        step_seconds=task.step_seconds,
-        optimum=asdict(task.optimum) if task.optimum else None,
-        observations=[
+    other_forms = {
+        "about": task.about and f"{task.about}\n",
+        "optimum": asdict(task.optimum) if task.optimum else None,
+        "observations": [
             _without_empty(name=o.name, unit=o.unit, about=o.about, derived=o.derived) | _other_bounds(o, space)
             for o, space in zip(task.observations, observed, strict=True)
         ],
-        texts=[_without_empty(name=t.name, about=t.about) for t in task.texts],
-        actions=[
+        "texts": [_without_empty(name=t.name, about=t.about) for t in task.texts],
+        "actions": [
             _without_empty(name=a.name, unit=a.unit, about=a.about, labels=list(a.labels), levels=dict(a.levels))
             | _other_bounds(a, space)
             for a, space in zip(task.actuators, given, strict=True)
         ],
-        features=dict(task.features),
-        grid={
+        "grid": {
             d.name: d.bins if d.has_integer_bins or not d.edges else list(d.edges)
             for d in (task.grid.dimensions if task.grid else ())
         },
-        requirements=[
+        "requirements": [
             _without_empty(
                 **{"name": r.name, "always": r.always, "finally": r.at_end, "after": r.after},
                 within=f"{r.within} steps" if r.within is not None else "",
@@ -62,9 +49,14 @@ def draft_of(task: Task) -> str:
             )
             for r in task.requirements
         ],
-        perturb={one.name: [one.low, one.high] for one in task.perturb},
-        run=dict(task.run),
-        heights=list(map(asdict, task.heights)),
+        "perturb": {one.name: [one.low, one.high] for one in task.perturb},
+        "heights": list(map(asdict, task.heights)),
+        "harvested": None,
+    }
+    for name in ("kwargs", "starts", "features", "run"):
+        other_forms[name] = dict(getattr(task, name))
+    stated = _without_empty(
+        **{key: other_forms[key] if key in other_forms else getattr(task, key) for key in TaskFile.model_fields}
     )
     assumed = "".join(f"# Assumed: {sentence}.\n" for sentence in task.assumed)
     return assumed + tomli_w.dumps(stated, multiline_strings=True).rstrip()

@@ -90,7 +90,7 @@ class _RequirementEntry(_Strict):
 
 
 class TaskFile(_Strict):
-    """The keys of a task file; all but two may be left out."""
+    """The keys of a task file, in the order in which they are written."""
 
     name: str
     gym_id: str
@@ -98,22 +98,22 @@ class TaskFile(_Strict):
     about: str = ""
     hints: list[str] = []
     facts: list[str] = []
+    inputs: list[str] = []
+    reward: str = ""
+    ends: str = ""
+    starts: dict[str, str] = {}
     max_steps: int | None = Field(default=None, gt=0, le=10_000_000)
     discount: float = Field(default=0.99, gt=0, le=1)
     solved: FiniteFloat | None = None
+    step_seconds: float | None = Field(default=None, gt=0)
     optimum: _OptimumEntry | None = None
     observations: list[ObservationEntry] = []
     texts: list[_TextEntry] = []
     actions: list[ActionEntry] = []
     features: dict[str, str] = {}
-    reward: str = ""
-    ends: str = ""
-    starts: dict[str, str] = {}
+    grid: dict[str, int | list[float]] = {}
     requirements: list[_RequirementEntry] = Field(default=[], max_length=MOST_REQUIREMENTS)
     perturb: dict[str, float | list[float] | dict[str, float | list[float]]] = {}
-    step_seconds: float | None = Field(default=None, gt=0)
-    inputs: list[str] = []
-    grid: dict[str, int | list[float]] = {}
     run: dict[str, Any] = {}
     heights: list[_HeightEntry] = []
     harvested: _HarvestedEntry | None = None
