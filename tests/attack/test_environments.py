@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import faulty
-import forks
 import pytest
-from attacks import LONG, Tallies
-from support import CHECKOUT, Line, Written, attempts_of, discovered, environment, fenced, the_run, transcript_of
+from attacks import Tallies
+from support import CHECKOUT, Line, Written, attempts_of, discovered, fenced, the_run, transcript_of
 
 from policygen.episodes.players import Players
 from policygen.errors import EnvironmentFault
@@ -132,33 +130,3 @@ def test_worker_processes_serve_the_next_attempt(fault: str, tally: Tallies, mon
             players.play(policy_of(task, ONES), (1, 2, 3, 4))
         played = players.play(policy_of(task, ZEROS), (1, 2, 3, 4))
         assert [t.episode_return for t in played] == [faulty.STEPS] * 4
-
-
-_BEGIN = """
-import sys; sys.path[:0] = [{attack!r}, {tests!r}]
-import policygen
-from policygen.search.resume import resume
-from policygen.search.run import carry_out
-import test_environments as t
-from support import Written
-"""
-
-
-def in_python(what: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run some lines in a process of their own."""
-    attack, tests = str(Path(__file__).parent), str(Path(faulty.__file__).parent)
-    code = _BEGIN.format(attack=attack, tests=tests) + what
-    return forks.run(["-c", code], cwd, environment(PYTHONPATH=f"{CHECKOUT}:{tests}"))
-
-
-@pytest.mark.parametrize("fault", sorted(faulty.DEADLY) if LONG else ["crashes"])
-def test_a_run_that_an_environment_has_ended_goes_on_without_it(fault: str, tally: Tallies, tmp_path: Path) -> None:
-    with tally("a run whose process the environment ended goes on").one():
-        begun = in_python(f"t.search(t.task_with({fault!r}), Written([t.ONES]), t.Path('out'))", tmp_path)
-        folder = the_run(tmp_path / "out")
-        assert begun.returncode != 0 or fault == "leaves"
-        assert len(transcript_of(folder)) == 1
-        assert len(attempts_of(folder)) == 1
-        resumed = in_python(f"carry_out(resume(t.Path({str(folder)!r}), Written([t.ZEROS]), trust=True))", tmp_path)
-        assert resumed.returncode == 0, resumed.stderr
-        assert_held(folder, fault)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from enum import IntEnum
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +21,6 @@ import policygen.tasks
 from policygen.prompts.render import Show
 from policygen.prompts.templates import render_template
 from policygen.prompts.views import task_view
-from policygen.tasks import warmup
 from policygen.tasks.documentation import MOST_CHARACTERS, MOST_OF_FACTS, documentation_of, model_facts
 from policygen.tasks.load import load_task, task_of
 
@@ -82,61 +80,6 @@ def test_each_quantity_has_a_line_with_its_bounds_and_what_was_seen_outside_the_
     quoted = [line for line in text.splitlines() if line.startswith(">")]
     assert not any("sd" in line or "standard deviation" in line for line in quoted)
     assert "Observations at every step, in the order of the array." in text
-
-
-class Columns(Plain):
-    """Observes x, 3, x, x - 2, a whole number, and what leaves its bounds."""
-
-    def __init__(self) -> None:
-        super().__init__((6,))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self.row(), {}
-
-    def row(self) -> Any:
-        x = float(self.np_random.uniform(-1, 1))
-        return np.array([x, 3, x, x - 2, self.steps % 8, 1000 * x], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return self.row(), 0.0, False, False, {}
-
-
-def test_copies_constants_and_values_beyond_the_bounds_are_said_and_no_columns_of_a_table() -> None:
-    task = task_of(Columns)
-    seen = [o.seen for o in task.observations]
-    assert seen[1].startswith("always 3, whole")
-    assert seen[2:4] == ["always obs0", "always obs0 - 2"]
-    assert ", whole" in seen[4]
-    assert "beyond" not in "".join(seen[:5])
-    assert re.search(r", sd \d{3}, .*beyond its bounds$", seen[5])
-    assert task.grid is not None
-    assert task.grid.names == ("obs0", "obs4", "obs5")
-
-
-class Played(Plain):
-    """Observes 0, 1 or 2 as a float, after nine numbers that move."""
-
-    def __init__(self) -> None:
-        super().__init__((10,))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self.row(), {}
-
-    def row(self) -> Any:
-        return np.array([self.np_random.integers(3), *self.np_random.uniform(-1, 1, 9)], np.float32)
-
-    def step(self, action: Any) -> Any:
-        return self.row(), 0.0, False, False, {}
-
-
-def test_a_table_has_the_first_quantities_and_few_whole_numbers_as_they_are() -> None:
-    grid = task_of(Played).grid
-    assert grid is not None
-    assert grid.names == tuple(f"obs{i}" for i in range(8))
-    assert grid.dimensions[0].edges == (0.5, 1.5)
 
 
 class Timed(Plain):
@@ -246,63 +189,10 @@ def test_a_short_docstring_is_followed_by_what_its_package_says_of_the_environme
     assert not {word for word in ("install", "badge", "MIT", "References") if word in text}
 
 
-class Named(Plain):
-    observation_names = ("θ", "ω")
-
-    class Actions(IntEnum):
-        wait = 0
-        Turn_left = 1
-
-
-@pytest.mark.parametrize(
-    ("env", "names"),
-    [
-        (lambda: Plain((2, 3)), "obs_0_0 obs_0_1 obs_0_2 obs_1_0 obs_1_1 obs_1_2"),
-        (lambda: Plain(spaces.Dict({"θ": spaces.Box(-1, 1), "ω": spaces.Box(-1, 1)})), "theta omega"),
-        (lambda: Plain(spaces.Dict({"a b": spaces.Box(-1, 1), "a-b": spaces.Box(-1, 1)})), "a_b a_b_2"),
-        (lambda: Named(actions=spaces.Discrete(2)), "theta omega"),
-    ],
-)
-def test_only_certain_names_are_used(env: Any, names: str) -> None:
-    assert " ".join(task_of(env).observation_names) == names
-
-
-def test_labels_that_the_environment_states_are_used() -> None:
-    assert task_of(lambda: Named(actions=spaces.Discrete(2))).actuators[0].labels == ("wait", "turn_left")
-    assert task_of(lambda: Named(actions=spaces.Discrete(3))).actuators[0].labels == ("0", "1", "2")
-
-
 def test_many_alike_columns_are_one_line() -> None:
     text = prompt_of(lambda: Plain((180,)))
     assert sum(line.startswith("- obs0 to obs179 (180)") for line in text.splitlines()) == 1
     assert "obs7" not in text
-
-
-class Day(Plain):
-    """Ends by its own clock; fails early if it is pushed."""
-
-    long, cut = 250, False
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        failed = self.steps > 3 and float(np.ravel(action)[0]) > 0.95
-        over = self.steps >= self.long
-        return self.start, 0.0, failed or (over and not self.cut), over and self.cut, {}
-
-
-class CutDay(Day):
-    cut = True
-
-
-@pytest.mark.parametrize(("kind", "limit"), [(Day, 250), (CutDay, 250), (Plain, 1_000)])
-def test_the_length_of_an_episode_is_found_by_playing_or_said_to_be_unknown(
-    kind: type[Plain], limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warmup, "LONGEST", 3_000)
-    task = task_of(kind)
-    assert task.max_steps == limit
-    unknown = "episodes are cut at 1,000 steps: the environment sets no limit"
-    assert task.assumed[0].startswith(unknown if limit == 1_000 else "episodes have 250 steps")
 
 
 # --- facts of a MuJoCo model ------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ def test_a_perturbation_that_does_not_fit_is_refused(name: str, text: str, said:
 def test_a_task_file_states_perturbations(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
-        'name = "mine"\ngym_id = "Pendulum-v1"\n[perturb]\n'
+        'name = "mine"\nabout = "x"\ngym_id = "Pendulum-v1"\n[perturb]\n'
         "action_delay = [0, 2]\nsensor_noise = 0.02\nkwargs.g = [9, 11]\n"
     )
     task = task_from_file(path)
@@ -222,7 +222,7 @@ def test_a_task_file_states_perturbations(tmp_path: Path) -> None:
         ('action_delay = "much"', "perturb"),
         ("mass = [0.8, 1.2]", "needs a MuJoCo environment"),
     ):
-        path.write_text(f'name = "mine"\ngym_id = "Pendulum-v1"\n[perturb]\n{line}\n')
+        path.write_text(f'name = "mine"\nabout = "x"\ngym_id = "Pendulum-v1"\n[perturb]\n{line}\n')
         with pytest.raises(TaskError) as raised:
             task_from_file(path)
         assert said in str(raised.value), line

@@ -16,7 +16,9 @@ from policygen.tasks.taskfile import task_from_file
 
 def stated(folder: Path, lines: str, gym_id: str = "Pendulum-v1", more: str = "") -> Task:
     path = folder / "mine.toml"
-    path.write_text(f'\nname = "mine"\ngym_id = "{gym_id}"\n{more}\n[[requirements]]\nname = "r"\n{lines}\n')
+    path.write_text(
+        f'\nname = "mine"\nabout = "x"\ngym_id = "{gym_id}"\n{more}\n[[requirements]]\nname = "r"\n{lines}\n'
+    )
     return task_from_file(path)
 
 

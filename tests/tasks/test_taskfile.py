@@ -21,6 +21,7 @@ from policygen.tasks.taskfile import task_from_file
 
 LAKE = """
 name = "lake"
+about = "A lake."
 gym_id = "FrozenLake-v1"
 kwargs = { is_slippery = false }
 [[observations]]
@@ -37,6 +38,7 @@ square = [3.5, 8.25]
 
 PENDULUM = """
 name = "swing"
+about = "A pendulum."
 gym_id = "Pendulum-v1"
 [[observations]]
 name = "c"
