@@ -5,6 +5,7 @@ It tests `proposers.builtin_linear`, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,24 @@ from policygen.search.resume import load_run
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unsimplified() -> Iterator[None]:
+    """What a search ends with takes longer than the search."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("policygen.search.loop.CLOSINGS", {})
+        yield
+
+
 @pytest.fixture(scope="module")
 def balanced(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
-    return policygen.run("cartpole", iterations=20, seed=0, final_episodes=30, out=tmp_path_factory.mktemp("cartpole"))
+    out = tmp_path_factory.mktemp("cartpole")
+    return policygen.run("cartpole", iterations=20, seed=0, final_episodes=30, fragility=False, out=out)
 
 
 @pytest.fixture(scope="module")
 def crossed(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
-    return policygen.run("frozenlake", iterations=20, seed=0, out=tmp_path_factory.mktemp("frozenlake"))
+    out = tmp_path_factory.mktemp("frozenlake")
+    return policygen.run("frozenlake", iterations=20, seed=0, fragility=False, out=out)
 
 
 def test_cartpole_is_solved_within_twenty_iterations(balanced: policygen.RunResult) -> None:
@@ -50,7 +61,7 @@ def test_the_frozen_lake_is_solved_within_twenty_iterations(crossed: policygen.R
 
 
 def test_linear_policies_improve() -> None:
-    result = policygen.run("cartpole", policy="linear", iterations=20, seed=2)
+    result = policygen.run("cartpole", policy="linear", iterations=20, seed=2, fragility=False)
     assert result.policy.kind == "linear"
     assert result.final.mean >= 195
 
@@ -98,7 +109,7 @@ def test_it_does_not_try_the_same_table_twice_on_what_it_knows(balanced: policyg
 
 SHORT: dict[str, Any] = {
     **{"policy": "linear", "iterations": 5, "seed": 1},
-    **{"episodes": 4, "warmup_episodes": 4, "final_episodes": 4},
+    **{"episodes": 4, "warmup_episodes": 4, "final_episodes": 4, "fragility": False},
 }
 
 
@@ -133,8 +144,8 @@ def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_b
 
 
 def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_one_that_goes_on() -> None:
-    stalling: dict[str, Any] = {"policy": "linear", "refine": "cma:60", "episodes": 4, "final_episodes": 4, "seed": 1}
-    whole = policygen.run("mountaincar", jobs=1, iterations=9, **stalling)
+    stalling = {**SHORT, "refine": "cma:60", "warmup_episodes": 20, "jobs": 1}
+    whole = policygen.run("mountaincar", **{**stalling, "iterations": 9})
     exchanged = [attempt for attempt in whole.attempts if "two labels exchanged" in (IDEA.of(attempt) or "")]
     assert exchanged
     best = next(one for one in reversed(whole.attempts) if one.accepted and one.number < exchanged[0].number).policy
@@ -145,7 +156,7 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
         theirs, ours = ([str(node) for _, node in one.equations] for one in (proposed, best))
         assert theirs != ours
         assert sorted(theirs) == sorted(ours)
-    part = policygen.run("mountaincar", jobs=1, iterations=exchanged[0].number - 1, **stalling)
+    part = policygen.run("mountaincar", **{**stalling, "iterations": exchanged[0].number - 1})
     gone_on = policygen.resume(part.folder, iterations=9)
     assert [attempt.digests for attempt in gone_on.attempts] == [attempt.digests for attempt in whole.attempts]
 

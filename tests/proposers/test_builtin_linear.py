@@ -53,12 +53,7 @@ class Dosed(gym.Env[Any, Any]):
 
 
 gym.register("Dosed-v0", Dosed, max_episode_steps=10)
-UNITS: list[dict[str, float]] = [
-    {"low": 0.0, "high": 200.0},
-    {"low": 0.0, "high": 3200.0},
-    {"low": -2e-6, "high": 2e-6},
-    {"unit": 1e-10},
-]
+UNITS: list[dict[str, float]] = [{"low": 0.0, "high": 3200.0}, {"low": -2e-6, "high": 2e-6}, {"unit": 1e-10}]
 
 
 @pytest.mark.parametrize(("refine", "iterations"), [("none", 4), ("cma:100", 2)])
