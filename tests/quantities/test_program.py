@@ -1,7 +1,4 @@
-"""Programs and their spellings: every form of an expression has the same value.
-
-It tests `quantities.writer`, too.
-"""
+"""Programs and their spellings: every form of an expression has the same value."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.source import Source, rendered, short_name
 from policygen.policies.policy import Policy
-from policygen.quantities.writer import Kind, bare
+from policygen.quantities.program import Kind, bare
 
 _TESTED_STEPS = 200  # of each episode
 _TYPES = {"number": "double", "test": "int", "whole": "unsigned long"}

@@ -23,9 +23,8 @@ from policygen.errors import PolicyError
 from policygen.outgoing import in_columns
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.program import Step
+from policygen.quantities.program import COMMON, Kind, Step, Writer, bare
 from policygen.quantities.text import format_number, slug
-from policygen.quantities.writer import COMMON, Kind, Writer, bare
 from policygen.tasks.task import KIND_WORDS, Task
 
 MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding

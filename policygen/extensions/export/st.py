@@ -14,8 +14,7 @@ import numpy.typing as npt
 from policygen.extensions.export.source import Source, comment_text, short_name
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.program import Step
-from policygen.quantities.writer import Kind
+from policygen.quantities.program import Kind, Step
 
 _TYPES = {"number": "LREAL", "test": "BOOL", "whole": "DINT"}
 _WHOLE = {8: "USINT", 16: "UINT", 32: "UDINT"}  # by bits
