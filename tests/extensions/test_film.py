@@ -31,7 +31,6 @@ bins lean: 0
 | 0    | left   |
 | *    | right  |
 """
-REMEMBERING = "let sum = clip(prev(sum) + 0.1*sin, -3, 3)\ntorque = -8*sin - rate - sum + 0.3*prev(torque)"
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +58,11 @@ def opened(content: bytes) -> list[Image.Image]:
     return found
 
 
-@pytest.mark.parametrize(("name", "text"), [("cartpole", LEAN), ("pendulum", REMEMBERING)], ids=["cartpole", "memory"])
-def test_a_film_earns_what_the_score_of_its_seed_earned(name, text):
-    policy = policygen.parse(text, name)
-    score = policygen.score(policy, episodes=3, seed=7)
-    shown = film.takes(policy, episodes=3, seed=7)
-    ends = [scenes(policy.task, episode)[-1] for episode in shown.values()]
+def test_a_film_takes_the_episodes_of_the_score(falling):
+    shown = film.takes(falling, episodes=3, seed=7)
+    score = policygen.score(falling, episodes=3, seed=7)
     assert tuple(episode.seed for episode in shown.values()) == score.seeds
-    assert [earned for _, _, earned, _ in ends] == pytest.approx(list(score.returns), rel=1e-12)
+    assert tuple(episode.episode_return for episode in shown.values()) == score.returns
     assert list(shown) == ["episode 1 of 3", "episode 2 of 3", "episode 3 of 3"]
 
 
@@ -158,7 +154,7 @@ def lively(name: str) -> Policy:
     return policygen.parse("\n".join(lines), task, "linear")
 
 
-@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "lunarlander", "hopper", "pong"])
+@pytest.mark.parametrize("name", ["cartpole", "frozenlake", "hopper"])
 def test_an_episode_is_the_same_when_it_is_drawn(name):
     policy = lively(name)
     with Simulator(policy.task) as simulator:

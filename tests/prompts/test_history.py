@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
@@ -104,16 +103,6 @@ def test_templates_get_the_last_attempts_with_what_they_repeat_and_revise_of_all
         assert view["parent"] == 150
         assert view["changed"] == f"`{plain[view['number'] - 1].splitlines()[1]}`"
     assert any(view["same_as"] is not None and view["same_as"] < 200 for view in views)
-
-
-def test_what_is_remembered_of_proposals_is_the_same_however_it_was_gathered() -> None:
-    context = long_run("linear", 120)
-    whole = attempt_views(dataclasses.replace(context, buffer=ReplayBuffer()))
-    for count in (1, 2, 50, 120, 70, 120):  # a prompt each; then an earlier state of the same run, and on again
-        part = dataclasses.replace(context, attempts=context.attempts[:count])
-        alone = dataclasses.replace(part, buffer=ReplayBuffer())
-        assert attempt_views(part) == attempt_views(alone)
-    assert attempt_views(context) == whole
 
 
 def test_a_table_is_compared_with_the_best_the_most_visited_cells_first() -> None:

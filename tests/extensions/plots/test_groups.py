@@ -36,12 +36,8 @@ def test_runs_that_differ_in_seed_spending_and_processes_are_one_group(tmp_path:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"ablate": "knowledge"}, "ablate knowledge"),
-        ({"refine": "coordinate:300"}, "refine coordinate:300"),
         ({"template": "mine"}, "template mine"),
         ({"policy": "linear", "refine": "cma:9", "shape": True}, "equations, refine cma:9, shape"),
-        ({"grid": "fixed"}, "grid fixed"),
-        ({"iterations": 9}, "iterations 9"),
         ({"max_episodes": 400}, "max_episodes 400"),
     ],
 )
