@@ -358,10 +358,9 @@ def compare(*sources: str | Path, by: str | None = None, suite: str | None = Non
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
     """
-    from policygen.extensions.compare.comparison import Comparison
     from policygen.extensions.compare.contenders import read_scores
 
-    return Comparison(read_scores([str(source) for source in sources], by=by, suite=suite))
+    return read_scores([str(source) for source in sources], by=by, suite=suite)
 
 
 def simplify(

@@ -129,13 +129,13 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a training by Stable-Baselines3: a monitor.csv, or a folder.
     """
-    from policygen.extensions.compare.comparison import FORMATS, Comparison
+    from policygen.extensions.compare.comparison import FORMATS
     from policygen.extensions.compare.contenders import read_scores
     from policygen.extensions.plots import style
 
     for output in outputs:
         style.check_suffix(output, (*FORMATS, *style.FORMATS))
-    comparison = Comparison(read_scores(sources, by=by, suite=suite))
+    comparison = read_scores(sources, by=by, suite=suite)
     table, _, sentence = str(comparison).rstrip().rpartition("\n\n")
     say(table)
     for output in outputs:

@@ -41,25 +41,20 @@ class _Unknown(jinja2.StrictUndefined):
 
     @property
     def _undefined_message(self) -> str:
-        message, name, known = super()._undefined_message, str(self._undefined_name)[:100], self._known()
+        message, record = super()._undefined_message, self._undefined_obj
+        known: list[str] = []
+        if record is jinja2.utils.missing:
+            known = sorted(_variables_given.get({}))
+        elif isinstance(record, Mapping):
+            known = [str(key) for key in record if str(key).isprintable()][:_MOST_NAMES]
+        elif type(record).__module__.startswith("policygen."):
+            known = [one for one in dir(record) if one[0] != "_" and not callable(getattr(type(record), one, None))]
         if self._undefined_hint or not known:
             return message
-        close = difflib.get_close_matches(name, known, n=1)
-        if close:
-            known.remove(close[0])
-        others = ", ".join(known)
-        nearest = f"nearest is `{close[0]}`{', the others are ' if others else ''}" if close else "there are "
-        return f"{message}: {nearest}{others}"
-
-    def _known(self) -> list[str]:
-        record = self._undefined_obj
-        if record is jinja2.utils.missing:
-            return sorted(_variables_given.get({}))
-        if isinstance(record, Mapping):
-            return [str(key) for key in record if str(key).isprintable()][:_MOST_NAMES]
-        if not type(record).__module__.startswith("policygen."):
-            return []
-        return [name for name in dir(record) if name[0] != "_" and not callable(getattr(type(record), name, None))]
+        if not (close := difflib.get_close_matches(str(self._undefined_name)[:100], known, n=1)):
+            return f"{message}: there are {', '.join(known)}"
+        others = ", ".join(name for name in known if name != close[0])
+        return f"{message}: nearest is `{close[0]}`{f', the others are {others}' if others else ''}"
 
 
 def source_of(path: Path) -> str:
@@ -169,7 +164,7 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
             continue
         load_template(name)
         texts[_stem(name)] = _Loader().get_source(_environment(), name)[0]
-        found = list(_referenced(_references(texts[_stem(name)]), constants or {}))
+        found = list(_parts(texts[_stem(name)], constants or {}))
         for one in found:
             _explained(name, functools.partial(_inside, one))
         waiting += reversed(found)
@@ -186,27 +181,18 @@ def _stem(name: str) -> str:
     return name.removesuffix(".j2")
 
 
-@functools.lru_cache(maxsize=64)
-def _references(text: str) -> tuple[nodes.Expr, ...]:
-    """Return the templates that a template includes, imports or extends, in order. It must compile."""
-    found: list[nodes.Expr] = []
-    template = _environment().parse(text)
-    for node in template.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+def _parts(text: str, constants: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names of the templates that a template, which must compile, includes, imports or extends, in order."""
+    for node in _environment().parse(text).find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
         named: nodes.Expr = node.template  # type: ignore[attr-defined]
-        found += named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]
-    return tuple(found)
-
-
-def _referenced(choices: Iterable[nodes.Expr], constants: Mapping[str, str]) -> Iterator[str]:
-    """Return the names of the templates that `_references` found, as far as they are known before rendering."""
-    for choice in choices:
-        pattern = _pattern(choice, constants)
-        if (place := _stem(pattern)) in PLACES and find_resource("templates", pattern, ".j2") is None:
-            yield from _referenced(_references(place_source(place)), constants)
-        elif "*" in pattern:
-            yield from (name for name in list_resources("templates", ".j2") if fnmatchcase(name, _stem(pattern)))
-        else:
-            yield pattern
+        for choice in named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]:
+            pattern = _pattern(choice, constants)
+            if (place := _stem(pattern)) in PLACES and find_resource("templates", pattern, ".j2") is None:
+                yield from _parts(place_source(place), constants)
+            elif "*" in pattern:
+                yield from (name for name in list_resources("templates", ".j2") if fnmatchcase(name, _stem(pattern)))
+            else:
+                yield pattern
 
 
 def _pattern(node: nodes.Node, constants: Mapping[str, str]) -> str:
@@ -216,10 +202,8 @@ def _pattern(node: nodes.Node, constants: Mapping[str, str]) -> str:
             return text
         case nodes.Name(name=name):
             return constants.get(name, "*")
-        case nodes.Concat(nodes=parts):
-            return "".join(_pattern(part, constants) for part in parts)
-        case nodes.Add(left=left, right=right):
-            return _pattern(left, constants) + _pattern(right, constants)
+        case nodes.Concat() | nodes.Add():
+            return "".join(_pattern(part, constants) for part in node.iter_child_nodes())
     return "*"
 
 

@@ -9,8 +9,8 @@ less. All scores are compared by their means, over shared seeds where there are 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -21,8 +21,8 @@ import numpy as np
 from policygen.episodes import requirements
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import difference, number, score_of_returns
-from policygen.extensions.compare.contenders import COSTS, Compared, Result
-from policygen.extensions.plots.curves import Interval, Shown, interval_over_seeds, panels_figure
+from policygen.extensions.plots.curves import Curve, Interval, Shown, interval_over_seeds, panels_figure
+from policygen.extensions.sweeps.plan import PublishedColumn
 from policygen.files import write_named
 from policygen.runs.facts import in_brackets
 
@@ -32,7 +32,37 @@ if TYPE_CHECKING:
 
 FORMATS = ("md", "tex", "csv")
 SIGNIFICANCE = 0.05  # a difference is sure if its corrected p-value is at most this
+# The names of the facts behind each cost.
+COSTS = {
+    **{"episodes": "episodes", "env_steps": "environment steps", "calls": "requests"},
+    **{"usd": "USD", "seconds": "time"},
+}
 _RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a text that begins so for a formula
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The values of a run that comparisons need.
+
+    Attributes:
+        score: final score, or as `meaning` says.
+        seed: None for a training of another program, which is never paired.
+        curve: over the episodes played.
+        costs: the amounts spent in all; an amount that is unknown is left out.
+        violations: violations of the task's requirements in the episodes of the final score.
+        notes: the numbers of the best policy's notes by heading, see `policygen.runs.notes`.
+        meaning: how the score was obtained, if it is not a final score on fresh episodes.
+    """
+
+    task: str
+    contender: str
+    score: float
+    seed: int | None
+    curve: Curve
+    costs: Mapping[str, float]
+    violations: tuple[Violations, ...] = ()
+    notes: Mapping[str, float] = field(default_factory=dict)
+    meaning: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,18 +150,25 @@ class Lead:
 
 
 class Comparison:
-    """A comparison of contenders; `print(comparison.sentence)`, or `str` for the table, the notes and the sentence."""
+    """A comparison of contenders; `print(comparison.sentence)`, or `str` for the table, the notes and the sentence.
 
-    def __init__(self, compared: Compared) -> None:
-        self.compared = compared
-        results: dict[str, dict[str, list[Result]]] = {}
-        for result in compared.results:
-            results.setdefault(result.task, {}).setdefault(result.contender, []).append(result)
-        self.contenders = list(dict.fromkeys(result.contender for result in compared.results))
-        self.amounts = [*dict.fromkeys(name for result in compared.results for name in result.notes), *COSTS]
+    Args:
+        published: published columns to show beside the results.
+        remarks: for the reader, such as omissions and the settings that all runs share.
+    """
+
+    def __init__(
+        self, results: Sequence[Result], published: Sequence[PublishedColumn] = (), remarks: Sequence[str] = ()
+    ) -> None:
+        self.results, self.published, self.remarks = results, published, remarks
+        self.contenders = list(dict.fromkeys(result.contender for result in results))
+        self.amounts = [*dict.fromkeys(name for result in results for name in result.notes), *COSTS]
+        by_task: dict[str, dict[str, list[Result]]] = {}
+        for result in results:
+            by_task.setdefault(result.task, {}).setdefault(result.contender, []).append(result)
         # By task: by how well they meet requirements, then by their means, the best first.
         self.entries: dict[str, list[Entry]] = {}
-        for task, own in results.items():
+        for task, own in by_task.items():
             entries = [
                 Entry(task, name, tuple(sorted(own[name], key=lambda one: -1 if one.seed is None else one.seed)))
                 for name in self.contenders
@@ -181,7 +218,7 @@ class Comparison:
                 for amount in self.amounts:
                     row[amount] = fmean(own[amount] for own in every) if all(amount in own for own in every) else None
                 rows.append(row)
-            for column in self.compared.published:
+            for column in self.published:
                 if task in column.scores:
                     mean, std = column.scores[task]
                     row = {"task": task, "contender": column.name, "runs": column.runs, "mean": mean, "std": std}
@@ -196,7 +233,7 @@ class Comparison:
         import pandas as pd
 
         rows = []
-        for one in self.compared.results:
+        for one in self.results:
             words = "; ".join(f"{v.name} {v.violated} of {v.episodes}" for v in one.violations)
             row = {"task": one.task, "contender": one.contender, "seed": one.seed, "score": one.score}
             rows.append({**row, "requirements": words, **one.notes, **one.costs})
@@ -256,30 +293,29 @@ class Comparison:
         }
         levels: dict[str, dict[str, float]] = {}
         for task in self.tasks:
-            known = [column.scores[task].mean for column in self.compared.published if task in column.scores]
+            known = [column.scores[task].mean for column in self.published if task in column.scores]
             levels[task] = {"best published score": max(known)} if known else {}
         return panels_figure(panels, levels, "episodes")
 
     def shown(self) -> pd.DataFrame:
         """Return the table as texts, without columns that are empty."""
-        frame = self.table.astype(object).where(self.table.notna(), None)
-        texts = frame[["task", "contender", "runs"]].map(lambda cell: "" if cell is None else str(cell))
-        rows = frame.to_dict("records")
+        import pandas as pd
 
-        def known(name: str, form: Callable[[Any], str] = number) -> list[str]:
-            return ["" if row[name] is None else form(row[name]) for row in rows]
+        def known(value: Any, form: Callable[[Any], str] = number) -> str:
+            return form(value) if value is not None else ""
 
-        spreads = known("std", lambda std: f" ± {number(std)}")
-        texts["mean"] = list(map("".join, zip(known("mean"), spreads, strict=True)))
-        texts["95% interval"] = [in_brackets((row["low"], row["high"])).strip() for row in rows]
-        limits = [in_brackets((row["difference_low"], row["difference_high"])) for row in rows]
-        texts["beside the best"] = list(map("".join, zip(known("difference"), limits, strict=True)))
-        texts["p"] = known("p", _p)
-        texts["requirements"] = known("requirements", str)
-        for name in self.amounts:
-            digits = {"usd": 4, "seconds": 1}.get(name, 0)
-            texts[name] = known(name, f"{{:,.{digits}f}}".format if name in COSTS else number)
-        return texts.loc[:, (texts != "").any()]
+        forms = dict.fromkeys(COSTS, "{:,.0f}".format) | {"usd": "{:,.4f}".format, "seconds": "{:,.1f}".format}
+        texts = []
+        for row in self.table.astype(object).where(self.table.notna(), None).to_dict("records"):
+            limits = in_brackets((row["difference_low"], row["difference_high"]))
+            text = {"task": row["task"], "contender": row["contender"], "runs": known(row["runs"], str)}
+            text["mean"] = known(row["mean"]) + known(row["std"], lambda std: f" ± {number(std)}")
+            text["95% interval"] = in_brackets((row["low"], row["high"])).strip()
+            text["beside the best"] = known(row["difference"]) + limits
+            text |= {"p": known(row["p"], _p), "requirements": row["requirements"] or ""}
+            texts.append(text | {name: known(row[name], forms.get(name, number)) for name in self.amounts})
+        frame = pd.DataFrame(texts)
+        return frame.loc[:, (frame != "").any()]
 
     def notes(self) -> list[str]:
         """Return the notes, with those on methods and sources."""
@@ -287,8 +323,8 @@ class Comparison:
         if self.leads:
             shared = "difference of means from the best contender of the task, over shared seeds"
             notes.append(f"beside the best: {shared} if there are some; p: paired t-test, two-sided, Holm-corrected")
-        used = [column for column in self.compared.published if any(task in column.scores for task in self.tasks)]
-        return [*notes, *self.compared.notes, *(f"{column.name}: {column.source}" for column in used)]
+        used = [column for column in self.published if any(task in column.scores for task in self.tasks)]
+        return [*notes, *self.remarks, *(f"{column.name}: {column.source}" for column in used)]
 
     def __str__(self) -> str:
         frame = self.shown().map(_markdown).rename(columns=_markdown)

@@ -1,4 +1,4 @@
-"""The input of a comparison: the results of runs and of trainings by Stable-Baselines3, by contender."""
+"""Comparing runs and trainings by Stable-Baselines3: their results are read, and named by contender."""
 
 # Imports inside functions: pandas is slow to load.
 
@@ -7,18 +7,16 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError, PathError, UsageError
+from policygen.extensions.compare.comparison import COSTS, Comparison, Result
 from policygen.extensions.plots import groups
-from policygen.extensions.plots.curves import Curve
-from policygen.extensions.sweeps.plan import PublishedColumn, cell_folders, intact, is_sweep, load_suite, read_plan
+from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep, load_suite, read_plan
 from policygen.files import check_name, read
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import NOTES, run_facts
@@ -28,38 +26,8 @@ if TYPE_CHECKING:
 
 LAST = 100  # the score and curve of a training are means of this many of its episodes
 LARGEST = 1e100  # sums and squares of larger numbers would overflow
-# The names of the facts behind each cost.
-COSTS = {
-    **{"episodes": "episodes", "env_steps": "environment steps", "calls": "requests"},
-    **{"usd": "USD", "seconds": "time"},
-}
 _TRAINING = re.compile(r"(?P<label>[^=:]+):(?P<task>[^=]+)=(?P<path>.+)")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The values of a run that comparisons need.
-
-    Attributes:
-        score: final score, or as `meaning` says.
-        seed: None for a training of another program, which is never paired.
-        curve: over the episodes played.
-        costs: the amounts spent in all; an amount that is unknown is left out.
-        violations: violations of the task's requirements in the episodes of the final score.
-        notes: the numbers of the best policy's notes by heading, see `policygen.runs.notes`.
-        meaning: how the score was obtained, if it is not a final score on fresh episodes.
-    """
-
-    task: str
-    contender: str
-    score: float
-    seed: int | None
-    curve: Curve
-    costs: Mapping[str, float]
-    violations: tuple[Violations, ...] = ()
-    notes: Mapping[str, float] = field(default_factory=dict)
-    meaning: str = ""
 
 
 def result_of(member: groups.Member, contender: str) -> Result:
@@ -77,22 +45,8 @@ def result_of(member: groups.Member, contender: str) -> Result:
     return Result(member.task.name, contender, final.mean, seed, curve, costs, final.violations, notes)
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The results and published scores of a comparison.
-
-    Attributes:
-        published: published columns of the runs' suites.
-        notes: remarks for the reader, such as omissions and the settings that all runs share.
-    """
-
-    results: tuple[Result, ...]
-    published: tuple[PublishedColumn, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> Compared:
-    """Read all sources: run folders, sweep folders, and `LABEL:TASK=PATH` for monitor files of Stable-Baselines3.
+def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | None = None) -> Comparison:
+    """Compare all sources: run folders, sweep folders, and `LABEL:TASK=PATH` for monitor files of Stable-Baselines3.
 
     Args:
         by: the setting that separates contenders, or `task`; by default all settings in which runs of a task differ.
@@ -150,7 +104,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     named_columns = [
         one.model_copy(update={"name": f"{one.name} (published)"}) if one.name in taken else one for one in columns
     ]
-    return Compared(tuple(results), tuple(named_columns), tuple(notes))
+    return Comparison(results, named_columns, notes)
 
 
 def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:

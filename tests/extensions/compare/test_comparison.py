@@ -19,8 +19,8 @@ from sweeping import swept
 import policygen
 from policygen.episodes.requirements import Violations
 from policygen.errors import LogbookError
-from policygen.extensions.compare.comparison import Comparison, holm
-from policygen.extensions.compare.contenders import Compared, Result, read_scores
+from policygen.extensions.compare.comparison import Comparison, Result, holm
+from policygen.extensions.compare.contenders import read_scores
 from policygen.extensions.plots.style import save
 from policygen.extensions.sweeps.plan import PublishedColumn
 
@@ -45,7 +45,7 @@ def results(task: str, name: str, scores: list[float], first_seed: int | None = 
 
 
 def comparison_of(*parts: list[Result], published: tuple[PublishedColumn, ...] = ()) -> Comparison:
-    return Comparison(Compared(tuple(result for part in parts for result in part), published))
+    return Comparison([result for part in parts for result in part], published)
 
 
 def test_contenders_are_compared_over_the_seeds_that_both_have() -> None:
@@ -198,7 +198,7 @@ def test_runs_sweeps_and_a_training_in_one_comparison(line: Line, tmp_path: Path
     longer = [policygen.run("nim", iterations=4, seed=seed, **SMALL).folder for seed in (100, 101, 102)]
     Path("ppo.csv").write_text('#{"t_start": 0, "env_id": "CartPole-v1"}\nr,l,t\n100,2,3\n300,2,4\n')
     sources = ["swept", *map(str, longer), "PPO:cartpole=ppo.csv"]
-    comparison = Comparison(read_scores(sources))
+    comparison = read_scores(sources)
     assert comparison.tasks == ["cartpole", "frozenlake", "nim"]
     assert comparison.contenders == ["iterations 1", "iterations 4", "PPO"]
     assert [one.scores for one in comparison.entries["cartpole"] if one.contender == "PPO"] == [[200.0]]
@@ -214,12 +214,12 @@ def test_by_a_setting_pools_the_others_and_says_so() -> None:
     variants = [{"iterations": iterations, "grid": grid} for iterations in (1, 2) for grid in ("free", "fixed")]
     folders = [str(policygen.run("frozenlake", seed=100, **variant, **SMALL).folder) for variant in variants]
     compared = read_scores(folders, by="grid", suite="props15")
-    assert Comparison(compared).contenders == ["grid free", "grid fixed"]
-    assert "runs that differ in iterations are averaged, as --by grid asks" in compared.notes
-    rows = Comparison(compared).table.set_index("contender")
+    assert compared.contenders == ["grid free", "grid fixed"]
+    assert "runs that differ in iterations are averaged, as --by grid asks" in compared.notes()
+    rows = compared.table.set_index("contender")
     assert rows.loc["ProPS", ["mean", "std", "runs"]].tolist() == [0.57, 0.17, 10]
-    assert Comparison(read_scores(folders, by="task")).contenders == ["all runs"]
-    assert len(Comparison(read_scores(folders)).contenders) == 4
+    assert read_scores(folders, by="task").contenders == ["all runs"]
+    assert len(read_scores(folders).contenders) == 4
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_unfinished_runs_are_left_out_and_counted_and_scores_that_cannot_be_adde
     (other / "summary.json").unlink()
     compared = read_scores([str(whole), str(other)])
     assert len(compared.results) == 1
-    assert "1 unfinished runs are left out" in compared.notes
+    assert "1 unfinished runs are left out" in compared.notes()
     with pytest.raises(LogbookError, match="no run is finished"):
         read_scores([str(other)])
     summary = json.loads((whole / "summary.json").read_text())
@@ -270,5 +270,5 @@ def test_a_price_that_is_unknown_is_not_zero(line: Line) -> None:
 def test_published_names_stay_apart_from_those_of_runs() -> None:
     folder = policygen.run("cartpole", iterations=1, seed=100, **SMALL).folder
     Path("ppo.csv").write_text('#{"t_start": 0}\nr,l,t\n1,2,3\n')
-    table = Comparison(read_scores([str(folder), "PPO:cartpole=ppo.csv"], suite="props15")).table
+    table = read_scores([str(folder), "PPO:cartpole=ppo.csv"], suite="props15").table
     assert {"PPO", "PPO (published)"} <= set(table["contender"])
