@@ -29,24 +29,7 @@ from policygen.extensions.seats.session import (
     request_words,
     system_message,
 )
-from policygen.extensions.worlds.robot import (
-    COLOURED,
-    COLOURS,
-    EXPLORE,
-    GO_TO,
-    KINDS,
-    KINDS_IN,
-    OPEN,
-    PUT,
-    ROOM_NAMES,
-    TAKE,
-    Option,
-    Plan,
-    RoomEpisode,
-    RoomReport,
-    Signs,
-    plan_by_rules,
-)
+from policygen.extensions.worlds import robot
 from policygen.files import check_name
 from policygen.llm import Provider, read_spec
 from policygen.llm.messages import Message, Prompt
@@ -66,23 +49,23 @@ COST = 0.01  # of a question, as published in When2Ask (arXiv 2306.03604)
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
 MOST_OPTIONS = 12  # in a plan
-FALLBACK: Plan = (Option(EXPLORE),)  # if the repaired answer states no plan either
+FALLBACK: robot.Plan = (robot.Option(robot.EXPLORE),)  # if the repaired answer states no plan either
 _MARKS = "*`\"'_ \t[]{}()."
 _PLAN = re.compile(r"(?<!\w)plan[*`\"']{0,3}[ \t]{0,4}:", re.IGNORECASE)
 _BETWEEN = re.compile(r"[,;\n]|->|→|\bthen\b", re.IGNORECASE)
 _NUMBERING = re.compile(r"(?:[-*•]|\d{1,2}[.):]|and\b)\s*", re.IGNORECASE)
 _VERBS = {
-    EXPLORE: re.compile(r"(?:explore|search)\b", re.IGNORECASE),
-    GO_TO: re.compile(r"(?:go|move|walk) ?to\b", re.IGNORECASE),
-    TAKE: re.compile(r"(?:pick|take|grab)\b", re.IGNORECASE),
-    PUT: re.compile(r"(?:drop|put)\b", re.IGNORECASE),
-    OPEN: re.compile(r"(?:open|toggle|unlock)\b", re.IGNORECASE),
+    robot.EXPLORE: re.compile(r"(?:explore|search)\b", re.IGNORECASE),
+    robot.GO_TO: re.compile(r"(?:go|move|walk) ?to\b", re.IGNORECASE),
+    robot.TAKE: re.compile(r"(?:pick|take|grab)\b", re.IGNORECASE),
+    robot.PUT: re.compile(r"(?:drop|put)\b", re.IGNORECASE),
+    robot.OPEN: re.compile(r"(?:open|toggle|unlock)\b", re.IGNORECASE),
 }
-_THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(KINDS.values())})\b", re.IGNORECASE)
+_THING = re.compile(rf"\b(?:({'|'.join(robot.COLOURS)}) )?({'|'.join(robot.KINDS.values())})\b", re.IGNORECASE)
 
 # Whether to ask the planner, from the signs of a step and the episode's own random generator; the first step of an
 # episode asks in any case.
-Mediator = Callable[[Signs, np.random.Generator], bool]
+Mediator = Callable[[robot.Signs, np.random.Generator], bool]
 LEARNED = "learned"
 MEDIATORS: dict[str, Mediator] = {
     "always": lambda signs, rng: True,
@@ -155,10 +138,10 @@ def read_rooms(names: Sequence[str]) -> Sequence[str]:
         TaskError: the package minigrid is missing.
     """
     for name in names:
-        if name not in ROOM_NAMES:
-            raise UsageError(f"there is no room {name}; name one of {', '.join(ROOM_NAMES)}")
-    _make_room(ROOM_NAMES[0])
-    return names or ROOM_NAMES
+        if name not in robot.ROOM_NAMES:
+            raise UsageError(f"there is no room {name}; name one of {', '.join(robot.ROOM_NAMES)}")
+    _make_room(robot.ROOM_NAMES[0])
+    return names or robot.ROOM_NAMES
 
 
 def _make_room(room: str) -> gym.Env[Any, Any]:
@@ -173,7 +156,7 @@ def open_mediation(config: RunConfig, folder: Path, **options: Any) -> Session:
     """
     if read_spec(config.llm).name == "planner":
         provider: Provider = ProgramProvider(
-            "planner", lambda context: f"Plan: {', '.join(map(str, plan_by_rules(*context)))}"
+            "planner", lambda context: f"Plan: {', '.join(map(str, robot.plan_by_rules(*context)))}"
         )
     else:
         provider = connect_model(config, "cannot plan; the rule-based planner can: --llm planner")
@@ -230,8 +213,8 @@ def mediate(
                     policy = learned_mediator(room, seed=seed, episodes=train)
                     policy.save(session.folder / f"{room}.json")
                     row["table"], asks = policy.to_text(whole=True), mediator_of(policy)
-                playing = [RoomEpisode(env, room, one) for env, one in zip(envs, seeds, strict=True)]
-                _play(session, room, asks, playing, [np.random.default_rng([one, 1]) for one in seeds])
+                playing = [robot.RoomEpisode(env, room, one) for env, one in zip(envs, seeds, strict=True)]
+                _play(session, room, asks, playing, seeds)
                 row["opened"] = [episode.opened for episode in playing]
                 row["returns"] = [episode.returned for episode in playing]  # of the room, without the cost of questions
                 row["steps"] = [episode.steps for episode in playing]
@@ -247,14 +230,11 @@ def mediate(
 
 
 def _play(
-    session: Session,
-    room: str,
-    asks: Mediator,
-    playing: Sequence[RoomEpisode],
-    generators: Sequence[np.random.Generator],
+    session: Session, room: str, asks: Mediator, playing: Sequence[robot.RoomEpisode], seeds: Sequence[int]
 ) -> None:
     """Play all episodes of a mediator in parallel, so that new reports are asked about together."""
-    system = system_message("mediate", {"room": room, "coloured": room == COLOURED})
+    system = system_message("mediate", {"room": room, "coloured": room == robot.COLOURED})
+    generators = [np.random.default_rng([seed, 1]) for seed in seeds]
     while running := [i for i, episode in enumerate(playing) if not episode.over]:
         asking = [i for i in running if not playing[i].steps or asks(playing[i].signs, generators[i])]
         plans = session.answers(
@@ -268,7 +248,7 @@ def _play(
             playing[i].act()
 
 
-def plan_prompt(system: Message, report: RoomReport, room: str, most_tokens: int = 6_000) -> Prompt:
+def plan_prompt(system: Message, report: robot.RoomReport, room: str, most_tokens: int = 6_000) -> Prompt:
     """Render the question for a plan; its context is the report and the room."""
     return question("mediate", system, {"seen": report.seen, "carried": report.carried}, (report, room), most_tokens)
 
@@ -276,7 +256,7 @@ def plan_prompt(system: Message, report: RoomReport, room: str, most_tokens: int
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
-def read_plan(text: str, report: RoomReport, room: str) -> Plan:
+def read_plan(text: str, report: robot.RoomReport, room: str) -> robot.Plan:
     """Return the last plan in an answer: the text after `Plan:`, or without `Plan:` the last line.
 
     For a thing not seen yet, `explore` and `go to` are added before the option. If several keys were seen, the plan
@@ -288,7 +268,7 @@ def read_plan(text: str, report: RoomReport, room: str) -> Plan:
     Raises:
         UnreadableAnswer: the text states no plan.
     """
-    options: list[Option] = []
+    options: list[robot.Option] = []
     for part in _BETWEEN.split(_plan_text(text)):
         words = part.strip().lstrip("*`\"'_ [{(")
         words = _NUMBERING.sub("", words, count=1).strip(_MARKS) if _NUMBERING.match(words) else words.strip(_MARKS)
@@ -312,39 +292,40 @@ def _plan_text(text: str) -> str:
     return line if line.strip(_MARKS) else rest.strip(_MARKS + "\n").partition("\n\n")[0]
 
 
-def _options(words: str, report: RoomReport, room: str, before: list[Option]) -> list[Option]:
+def _options(words: str, report: robot.RoomReport, room: str, before: list[robot.Option]) -> list[robot.Option]:
     """Return the options of one part of a plan: the option that its words state, and before it those that it needs."""
-    verb, match = next(
-        ((verb, match) for verb, pattern in _VERBS.items() if (match := pattern.match(words))), (None, None)
-    )
-    if verb is None or match is None:
+    found = [(verb, match) for verb, pattern in _VERBS.items() if (match := pattern.match(words))]
+    if not found:
         raise UnreadableAnswer(
             f"{quoted(words)} is no option; options are explore, go to THING, pick up THING, drop and open THING, "
             "separated by commas"
         )
-    if verb in (EXPLORE, PUT):
-        return [Option(verb)]
+    verb, match = found[0]
+    if verb in (robot.EXPLORE, robot.PUT):
+        return [robot.Option(verb)]
     thing = _THING.search(words, match.end())
     if thing is None:
         raise UnreadableAnswer(f"{quoted(words)} names no key, box or door")
     colour, kind = (thing[1] or "").lower(), thing[2].lower()
-    name = f"{colour} {kind}".strip() if room == COLOURED else kind
+    name = f"{colour} {kind}".strip() if room == robot.COLOURED else kind
     fitting = [seen for seen in report.seen if seen == name or (seen.endswith(kind) and name == kind)]
     if fitting:
-        if verb != GO_TO:
-            return [Option(verb, name)]
+        if verb != robot.GO_TO:
+            return [robot.Option(verb, name)]
         if len(fitting) > 1:
             raise UnreadableAnswer(f"{quoted(words)} does not say which: {' or '.join(fitting)}")
-        return [Option(GO_TO, fitting[0])]
-    if kind not in KINDS_IN[room]:
-        raise UnreadableAnswer(f"{quoted(words)} names nothing in this room; it has {' and '.join(KINDS_IN[room])}")
-    if report.carried == name and Option(PUT) not in before:  # a thing in hand need not be fetched
+        return [robot.Option(robot.GO_TO, fitting[0])]
+    if kind not in robot.KINDS_IN[room]:
+        things = " and ".join(robot.KINDS_IN[room])
+        raise UnreadableAnswer(f"{quoted(words)} names nothing in this room; it has {things}")
+    if report.carried == name and robot.Option(robot.PUT) not in before:  # a thing in hand need not be fetched
         return []
-    going = Option(GO_TO, name)
-    then = [] if verb == GO_TO else [Option(verb, name)]
+    going = robot.Option(robot.GO_TO, name)
+    then = [] if verb == robot.GO_TO else [robot.Option(verb, name)]
     if going in before:
         return then or [going]
-    return [going, *then] if before and before[-1].verb == EXPLORE else [Option(EXPLORE), going, *then]
+    is_explored = bool(before) and before[-1].verb == robot.EXPLORE
+    return [*([] if is_explored else FALLBACK), going, *then]
 
 
 # --- the report -----------------------------------------------------------------------------------------------------
