@@ -1,20 +1,13 @@
-"""Exported Structured Text decides as numpy does: carried out here, and by a compiler if there is one.
+"""Exported Structured Text decides as numpy does: carried out here, in Python.
 
-It tests `extensions.export.st`. Statements are translated to Python word by word: names that are not declared, and
-conversions that are not written, raise. With `MATIEC` set to the folder of matiec, the compiler of OpenPLC, its `iec2c`
-and a C compiler build the same files.
+Statements are translated word by word: names that are not declared, and conversions that are not written, raise.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +19,6 @@ from policygen.extensions.export.st import PolicyInST
 from policygen.policies.policy import Policy
 from policygen.quantities.operations import OPERATIONS
 
-MATIEC = os.environ.get("MATIEC")
 Decide = Callable[[Any], Any]  # the first row begins an episode, the others are its next steps
 TYPES = {"LREAL": np.float64, "DINT": int, "BOOL": bool, "USINT": int, "UINT": int, "UDINT": int}
 
@@ -84,7 +76,7 @@ def function(text: str, scope: dict[str, Any]) -> None:
     exec("\n".join([*lines, f"    return {'real' if kind == 'LREAL' else 'int'}(result)"]), scope)
 
 
-def carried_out(policy: Policy, folder: Path) -> Decide:
+def carried_out(policy: Policy) -> Decide:
     """Return the function block, carried out in Python."""
     code = re.sub(r"\(\*.*?\*\)", "", exported(policy, "st"), flags=re.DOTALL)
     scope: dict[str, Any] = dict(FUNCTIONS)
@@ -122,61 +114,10 @@ def carried_out(policy: Policy, folder: Path) -> Decide:
     return lambda rows: [step(row, i == 0) for i, row in enumerate(rows)]
 
 
-def built(policy: Policy, folder: Path) -> Decide:
-    """Return the function block, compiled by matiec and a C compiler."""
-    assert MATIEC
-    text, library = PolicyInST(policy), folder / "block.so"
-    (folder / "policy.st").write_text(text.text())
-    done = subprocess.run(
-        [f"{MATIEC}/iec2c", "-I", f"{MATIEC}/lib", "-T", folder, folder / "policy.st"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    name, given = text.name.upper(), [one.upper() for one in text.inputs]
-    assigned = [f"    __SET_VAR(fb.,{one},,row[{i}]);" for i, one in enumerate(given)]
-    assigned += ["    __SET_VAR(fb.,RESET,,begins);"] if policy.remembers else ["    (void)begins;"]
-    read = [f"    out[{i}] = (double)__GET_VAR(fb.{one.upper()},);" for i, one in enumerate(text.outputs)]
-    main = [
-        '#include "iec_std_lib.h"',
-        "TIME __CURRENT_TIME;",
-        "BOOL __DEBUG;",
-        '#include "POUS.h"',
-        '#include "POUS.c"',
-    ]
-    main += [f"static {name} fb;", f"void start(void) {{ {name}_init__(&fb, 0); }}"]
-    main += [
-        "void step(const double *row, int begins, double *out) {",
-        *assigned,
-        f"    {name}_body__(&fb);",
-        *read,
-        "}",
-    ]
-    (folder / "main.c").write_text("\n".join(main))
-    line = ["cc", "-O1", "-w", "-shared", "-fPIC", f"-I{MATIEC}/lib/C", f"-I{folder}", folder / "main.c", "-o", library]
-    done = subprocess.run([*line, "-lm"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    code = ctypes.CDLL(str(library))
-    code.start()
-
-    def decide(rows: Any) -> Any:
-        found = []
-        for i, row in enumerate(np.asarray(rows, np.float64)):
-            seen, out = np.ascontiguousarray(row[text.observed]), np.zeros(len(text.outputs))
-            code.step(seen.ctypes.data_as(ctypes.c_void_p), int(i == 0), out.ctypes.data_as(ctypes.c_void_p))
-            found.append(out.tolist())
-        return found
-
-    return decide
-
-
-no_compiler = pytest.mark.skipif(not MATIEC or shutil.which("cc") is None, reason="MATIEC names no compiler of ST")
-BY = [pytest.param(carried_out, id="statements"), pytest.param(built, id="matiec", marks=no_compiler)]
-
-
-@pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("name", list(CASES))
-def test_decisions_are_numpy_s(name: str, by: Callable[[Policy, Path], Decide], tmp_path: Path) -> None:
+def test_decisions_are_numpy_s(name: str) -> None:
     policy = CASES[name]()
-    rows, decide = trying(policy, 150, np.float32).astype(np.float64), by(policy, tmp_path)
+    rows, decide = trying(policy, 150, np.float32).astype(np.float64), carried_out(policy)
     for _ in range(2):  # the second episode begins with the memory of the first
         controller = policy.controller()
         theirs = [flat(controller(row)) if policy.remembers else policy.act_one(row) for row in rows]
@@ -184,23 +125,19 @@ def test_decisions_are_numpy_s(name: str, by: Callable[[Policy, Path], Decide], 
         assert np.allclose(ours, np.reshape(theirs, np.shape(ours)), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("by", BY)
-def test_every_function_has_numpy_s_manners(by: Callable[[Policy, Path], Decide], tmp_path: Path) -> None:
+def test_every_function_has_numpy_s_manners() -> None:
     texts, policy = every_function()
     values = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1.5, 2**-15, 3.0, 710.0, 1e10, np.inf, -np.inf, np.nan]
     rows = np.array([[x, y] for x in values for y in values])
-    for row, ours in zip(rows, by(policy, tmp_path)(rows), strict=True):
+    for row, ours in zip(rows, carried_out(policy)(rows), strict=True):
         for text, one, other in zip(texts, ours, policy.act_one(row), strict=True):
             assert np.isclose(one, other, rtol=1e-6, atol=1e-14), (text, row)
 
 
-@pytest.mark.parametrize("by", BY)
-def test_numbers_beyond_single_precision_are_written_exactly(
-    by: Callable[[Policy, Path], Decide], tmp_path: Path
-) -> None:
+def test_numbers_beyond_single_precision_are_written_exactly() -> None:
     policy = written("torque = clip(1e300*sin*1e-300 + 5e-324*1e300*cos + 1.7e308*rate*0 + 1/3, -2, 2)", "pendulum")
     rows = trying(policy, 50, np.float64)
-    assert np.ravel(by(policy, tmp_path)(rows)).tolist() == [float(policy.act_one(row)[0]) for row in rows]
+    assert np.ravel(carried_out(policy)(rows)).tolist() == [float(policy.act_one(row)[0]) for row in rows]
 
 
 def test_no_word_of_a_task_becomes_code_and_the_sample_time_is_stated() -> None:
