@@ -89,8 +89,7 @@ def simplify(
     """
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
-    path = _Path(policy, course("simplify", episodes), lengths_up_to(episodes), tell)
-    path.most_episodes, path.most_candidates = limit, candidates
+    path = _Path(policy, course("simplify", episodes), episodes, limit, candidates, tell)
     trees = _trees(path, policy) if isinstance(policy, TablePolicy) else iter(())
     for number in range(CHECKS):
         if path.current is policy:  # at first, and again if all smaller ones have lost
@@ -138,21 +137,25 @@ def _proposing(llm: str) -> str:
     return _proposing(Logbook(folder).config().llm)
 
 
+@dataclass(eq=False)
 class _Path:
     """The smaller policies accepted so far, each not worse than the first, the original."""
 
-    def __init__(self, original: Policy, course: Course, lengths: Sequence[int], tell: Callable[[str], None]) -> None:
-        self.policies, self.tried, self.course, self.lengths = [original], 0, course, lengths
-        self.most_episodes = self.most_candidates = math.inf  # then no further candidate is played, or tried
-        self._tell, self._known = tell, {original.to_text(plain=True)}
+    original: Policy
+    course: Course
+    episodes: int
+    most_episodes: float
+    most_candidates: float
+    tell: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.policies, self.tried, self.lengths = [self.original], 0, lengths_up_to(self.episodes)
+        self._known = {self.original.to_text(plain=True)}
 
     @property
     def current(self) -> Any:
         """The policy accepted last."""
         return self.policies[-1]
-
-    def _race(self, candidate: Policy) -> Race:
-        return race(self.course.entrant(candidate), self.course.entrant(self.policies[0]), self.lengths)
 
     def accept(self, candidate: Policy, *, forget: bool = True) -> bool:
         """Accept a new candidate unless it is worse; return whether it is accepted.
@@ -169,12 +172,12 @@ class _Path:
             self.course.played(candidate).extend(played)
         elif self.course.count + self.lengths[-1] > self.most_episodes:
             return False
-        elif self._race(candidate).is_lost(MARGIN):
+        elif race(self.course.entrant(candidate), self.course.entrant(self.original), self.lengths).is_lost(MARGIN):
             if forget:
                 self.course.forget(candidate)
             return False
         self.policies.append(candidate)
-        self._tell(size_words(candidate))
+        self.tell(size_words(candidate))
         return True
 
 
@@ -262,29 +265,22 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
     everything = tuple(map(range, policy.grid.shape))
     table, mass, count = codes.reshape(policy.grid.shape), weights.reshape(policy.grid.shape), itertools.count()
 
-    def mass_of(box: Box) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        at = tuple(slice(bins.start, bins.stop) for bins in box)
-        return table[at], mass[at]
+    def leaf(box: Box) -> tuple[float, int, tuple[int, int], int, Box]:
+        inside = tuple(slice(bins.start, bins.stop) for bins in box)
+        gain, cut = _best_cut(table[inside], mass[inside], len(kinds))
+        # The action with most visits or, if the box was never visited, with most cells.
+        visits = mass[inside].ravel() if mass[inside].any() else None
+        action = int(np.argmax(np.bincount(table[inside].ravel(), visits, minlength=len(kinds))))
+        return -gain, next(count), cut, action, box
 
-    def leaf(box: Box) -> tuple[float, int, tuple[int, int] | None, Box]:
-        gain, cut = _best_cut(*mass_of(box), len(kinds))
-        return -gain, next(count), cut, box
-
-    def common(box: Box) -> int:  # the action with most visits or, if the box was never visited, with most cells
-        codes, mass = (array.reshape(-1) for array in mass_of(box))
-        return int(np.argmax(np.bincount(codes, mass if mass.any() else None, minlength=len(kinds))))
-
-    waiting, done = [leaf(everything)], list[Box]()
-    while waiting and len(waiting) + len(done) < leaves:
-        _, _, cut, box = heapq.heappop(waiting)
-        if cut is None:
-            done.append(box)
-            continue
-        axis, at = cut
+    waiting = [leaf(everything)]
+    while len(waiting) < leaves and waiting[0][0] < 0:
+        *_, (axis, at), _, box = heapq.heappop(waiting)
         for half in (box[axis][:at], box[axis][at:]):
             heapq.heappush(waiting, leaf((*box[:axis], half, *box[axis + 1 :])))
-    boxes = done + [box for *_, box in waiting]
-    merged = join_leaves([(tuple(map(tuple, box)), common(box)) for box in boxes])
+    if len(waiting) < leaves:
+        waiting.sort()  # by age: none can be cut any more
+    merged = join_leaves([(tuple(map(tuple, box)), action) for *_, action, box in waiting])
     # The most frequent action becomes a last row of `*`.
     last = int(np.argmax(np.bincount([code for _, code in merged], minlength=len(kinds))))
     rows = [(box, code) for box, code in merged if code != last] + [(tuple(map(tuple, everything)), last)]
@@ -293,9 +289,9 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
 
 def _best_cut(
     codes: npt.NDArray[np.intp], weights: npt.NDArray[np.float64], kinds: int
-) -> tuple[float, tuple[int, int] | None]:
-    """Return the gain in purity of the best cut, its axis, and the number of bins below it; None without a gain."""
-    best: tuple[float, tuple[int, int] | None] = (0.0, None)
+) -> tuple[float, tuple[int, int]]:
+    """Return the gain in purity of the best cut, 0 without one; its axis, and the number of bins below it."""
+    best = (0.0, (0, 0))
     for axis, size in enumerate(codes.shape):
         if size == 1:
             continue
