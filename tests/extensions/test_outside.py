@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -69,24 +70,33 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
-def typed(site: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "policygen", *words],
-        env=environment(PYTHONPATH=f"{site}:{Path(__file__).parents[2]}"),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+TYPED = """
+import contextlib, io, json, sys
+from pathlib import Path
+from policygen.cli import main
+
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["policygen", *words, *map(str, Path("results").glob("*") if len(words) == 1 else ())]
+    with contextlib.suppress(SystemExit):
+        main()
+"""
 
 
 def test_a_statement_a_note_and_a_method_from_outside(installed: Path) -> None:
     Path("start.txt").write_text(POLICY)
     options = ("--policy", "equations", "--start", "start.txt", "--iterations", "1", "--refine", "shake:100")
-    typed(installed, "run", "pendulum", *options, *SHORT)
+    commands = [["run", "pendulum", *options, *SHORT], ["show"], ["compare"]]
+    done = subprocess.run(
+        [sys.executable, "-c", TYPED, json.dumps(commands)],
+        env=environment(PYTHONPATH=f"{installed}:{Path(__file__).parents[2]}"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
     (folder,) = Path("results").iterdir()
     assert "shake over 2 constants, 100 episodes" in (folder / "attempts.jsonl").read_text()
-    assert ", -fixed(0.5), fixed(0.5))" in typed(installed, "show", str(folder))
     assert "changes of the action" in (folder / "report.html").read_text()
-    assert "changes of the action" in typed(installed, "compare", str(folder))
+    shown = done.stdout.partition("# equations for")[2]
+    assert ", -fixed(0.5), fixed(0.5))" in shown
+    assert "changes of the action" in shown.rpartition("# size")[2]

@@ -53,9 +53,9 @@ def test_a_learner_improves_a_poor_table_within_its_budget() -> None:
 @pytest.mark.parametrize(("task", "text"), [("frozenlake", POOR), ("cartpole", FELL)])
 def test_learning_in_copies_and_in_vectorised_environments_keeps_its_budget(task: str, text: str) -> None:
     trials = Practising(task, sampled=False)
-    refined = trials.learn(text, 80)
-    assert refined.episodes == trials.practised + trials.player.episodes <= 80
-    assert Practising(task, sampled=False).learn(text, 80).policy == refined.policy
+    refined = trials.learn(text, 50)
+    assert refined.episodes == trials.practised + trials.player.episodes <= 50
+    assert Practising(task, sampled=False).learn(text, 50).policy == refined.policy
 
 
 def test_what_cannot_be_learnt_is_said() -> None:
