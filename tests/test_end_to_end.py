@@ -244,12 +244,3 @@ def test_a_replay_without_enough_replies_is_one_sentence(tmp_path: Path) -> None
         policygen.run("frozenlake", llm=f"replay:{first.folder}", iterations=2, out="again")
     with pytest.raises(UsageError, match=r"^replay:RUN needs a run folder[^\n]*$"):
         policygen.run("frozenlake", llm=f"replay:{tmp_path}")
-
-
-def test_a_person_pastes_replies_into_standard_input(tmp_path: Path) -> None:
-    pasted = f"{MALFORMED_LAKE}\nEND\n{ALWAYS_DOWN}\nEND\n{BEST_LAKE}\nEND\n"
-    done = in_a_process("run", "frozenlake", "--llm", "manual", "--iterations", 5, cwd=tmp_path, stdin=pasted)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("===== paste the reply here") == 3
-    folder = the_run(tmp_path / "results")
-    assert [figure(folder, name) for name in ("requests", "repairs", "attempts", "USD")] == [3, 1, 2, None]

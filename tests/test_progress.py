@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer, Scripted
 from drawn import LAKE, a_policy
+from forks import Fork
 from support import (
     ALWAYS_LEFT,
     FALLING,
@@ -84,8 +86,7 @@ def eventually(what: Callable[[], bool]) -> bool:
 
 def test_in_a_pipe_every_attempt_is_one_plain_line(tmp_path: Path) -> None:
     with ChatServer([LEANING, NO_POLICY, ALWAYS_LEFT, FALLING]) as server:
-        words = command(*RUN, "--iterations", 4, "--base-url", server.openai_url)
-        done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+        done = in_a_process(*RUN, "--iterations", 4, "--base-url", server.openai_url, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert "\r" not in done.stdout
@@ -191,31 +192,18 @@ def test_a_terminal_tells_of_tuning_and_retries_and_ctrl_c_gives_the_way_to_go_o
     assert terminal.cursor_is_visible
 
 
-def heed_interrupts() -> None:
-    """A background job of a shell ignores SIGINT, and so would what the tests start from there."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_an_interrupt_is_one_sentence_exit_130_and_the_request_stays_counted(tmp_path: Path) -> None:
     with Patient([LEANING, Scripted(status=500), FALLING], until=2) as server:
         arguments = command(*RUN, "--iterations", 2, "--base-url", server.openai_url)
-        process = subprocess.Popen(
-            arguments,
-            cwd=tmp_path,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=heed_interrupts,
-        )
+        errors = tmp_path / "errors"
+        process = Fork(arguments[1:], tmp_path, environment(), (os.devnull, os.devnull, errors))
         assert server.waiting.wait(60)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        assert process.wait() == 130
         server.go.set()
         folder = the_run(tmp_path / "results")
-        assert process.returncode == 130
         hint = f"Interrupted. Nothing is lost; continue with: policygen resume results/{folder.name}"
-        assert sentences(errors) == [hint]
+        assert sentences(errors.read_text()) == [hint]
         assert transcript_of(folder)[-1]["error"] == "interrupted"
         assert eventually(lambda: server._played == 2)
         done = in_a_process("resume", folder, cwd=tmp_path)

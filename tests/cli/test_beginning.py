@@ -57,7 +57,7 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     text = (tmp_path / "room.toml").read_text()
     assert "outside = 4.0" in text
     (tmp_path / "room.toml").write_text(re.sub(r'"0",\s+"1"', '"shut", "open"', text))
-    few = ("--iterations", 1, "--episodes", 4, "--set", "final_episodes=5", "--jobs", 1)
+    few = ("--iterations", 1, "--episodes", 4, "--set", "final_episodes=5", "--jobs", 1, "--refine", "none")
     run = in_a_process("run", "room.toml", "--trust", *few, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     shown = in_a_process("show", "latest", cwd=tmp_path)

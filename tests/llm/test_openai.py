@@ -61,14 +61,6 @@ def test_a_rejected_parameter_is_recognised_in_other_servers_words(
         assert asked(COMPATIBLE.connect(server.url, temperature=0.5)).text == "ok"
 
 
-def test_a_rejected_parameter_that_was_not_sent_is_final(keys: None, asked: Asked) -> None:
-    with (
-        ChatServer([Scripted(status=400, error="Unsupported: 'model'", parameter="model")]) as server,
-        pytest.raises(ProviderError, match="400: Unsupported: 'model'"),
-    ):
-        asked(OPENAI.connect(server.url, temperature=0.5))
-
-
 def test_no_key_of_openai_goes_to_another_server(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")
@@ -113,15 +105,6 @@ def test_messages_of_other_shapes_are_read(
     with ChatServer([Scripted(body=body)]) as server:
         reply = asked(COMPATIBLE.connect(server.url))
     assert (reply.text, reply.reasoning, reply.finish_reason) == expected
-
-
-def test_a_routers_fault_inside_a_200_is_a_fault(asked: Asked) -> None:
-    body = {"error": {"code": 429, "message": "the provider behind is busy"}}
-    with ChatServer([Scripted(body=body), Scripted("ok")]) as server:
-        provider = COMPATIBLE.connect(server.url)
-        with pytest.raises(TransientProviderError, match="the provider behind is busy"):
-            provider.complete(PROMPT, 100)
-        assert provider.complete(PROMPT, 100).text == "ok"
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from drawn import a_run
-from support import BEST_LAKE, NO_POLICY, Line, Written, environment, fenced, figure, page_of
+from support import BEST_LAKE, NO_POLICY, Line, Written, fenced, figure, page_of
 
 import policygen
 from policygen.episodes.score import Score, number
@@ -103,12 +101,6 @@ def test_a_note_is_a_fact_of_its_attempt_and_of_the_best_policy() -> None:
 def test_numbers_have_four_digits_and_thousands_are_separated() -> None:
     words = list(map(number, (9359.94, 12345.6, 347.96, 0.00012345, -0.0, -63.022, float("nan"))))
     assert words == ["9,360", "12,346", "348", "0.0001234", "0", "-63.02", "nan"]
-
-
-@pytest.mark.parametrize("words", ["import policygen", "import sys; sys.argv = ['p', '--help']; import policygen.cli"])
-def test_neither_the_library_nor_the_commands_import_pandas(words: str) -> None:
-    code = f"{words}; import sys; assert 'pandas' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], env=environment(), check=True, timeout=60)
 
 
 def test_a_note_of_another_file_is_shown_on_the_page_and_in_compare(

@@ -19,7 +19,6 @@ from policygen.llm.store import Transcript
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import CURVE_COLUMNS
 from policygen.runs.logbook import FolderInUse, Logbook, Summary, lock_folder
-from policygen.search.resume import resume
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -192,31 +191,6 @@ def test_damage_is_one_sentence(folder: Path) -> None:
         (folder / name).write_text(content)
         with pytest.raises(LogbookError, match=rf"^[^\n]*{name} is damaged: {fault}[^\n]*$"):
             read(Logbook(folder))
-
-
-def test_proposals_that_cannot_be_scored_are_not_asked_for() -> None:
-    provider = Written([LEANING] * 9)
-    result = policygen.run(
-        "cartpole", llm=provider, iterations=9, episodes=5, warmup_episodes=5, final_episodes=2,
-        max_episodes=5 + 15 + 10,
-    )  # fmt: skip
-    scored = [attempt for attempt in result.attempts if attempt.score is not None and attempt.number]
-    assert len(provider.prompts) == len(scored)
-    assert all(attempt.verdict != "not scored: the episodes are used up" for attempt in result.attempts)
-
-
-def test_an_interrupted_run_says_what_it_had_and_can_still_go_on() -> None:
-    def stop(attempt: Any) -> None:
-        if attempt.number == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        policygen.run("cartpole", iterations=4, episodes=3, final_episodes=2, out="out", on_attempt=stop)
-    (folder,) = Path("out").iterdir()
-    assert Logbook(folder).summary() is None
-    begun = resume(folder)
-    assert [attempt.kind for attempt in begun.attempts()] == ["proposal", "proposal", "simplified"]
-    assert begun.finish() == Logbook(folder).summary()
 
 
 def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
