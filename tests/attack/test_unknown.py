@@ -9,7 +9,7 @@ from pathlib import Path
 import faulty
 import pytest
 from attack.test_environments import ONES, ZEROS
-from attacks import Tallies
+from attacks import LONG, Tallies
 from support import CHECKOUT, attempts_of, in_a_process, sentences, summary_of, the_run
 
 from policygen.errors import TaskError
@@ -60,31 +60,43 @@ def test_the_limit_is_known_before_the_task(tmp_path: Path) -> None:
     assert wrong["step_timeout"] == faults.STEP_TIMEOUT
 
 
-@pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="needs a lock that blocks its holder")
-def test_what_cannot_be_interrupted_ends_the_command_and_the_run_goes_on(tally: Tallies, tmp_path: Path) -> None:
-    held = tally("a command whose environment blocks in compiled code ends in a sentence")
-    path = f"{CHECKOUT}{os.pathsep}{TESTS}"
-    limits = ("--set", "step_timeout=0.3", "--jobs", 1)
-    with held.one():
-        unknown = in_a_process("run", "faulty:Zoo-blocks-v0", *limits, cwd=tmp_path, PYTHONPATH=path)
+NEEDS_A_LOCK = pytest.mark.skipif(
+    os.name == "nt" or sys.platform == "darwin", reason="needs a lock that blocks its holder"
+)
+PATH = f"{CHECKOUT}{os.pathsep}{TESTS}"
+LIMITS = ("--set", "step_timeout=0.3", "--jobs", 1)
+
+
+@NEEDS_A_LOCK
+def test_what_cannot_be_interrupted_ends_the_command(tally: Tallies, tmp_path: Path) -> None:
+    with tally("a command whose environment blocks in compiled code ends in a sentence").one():
+        unknown = in_a_process("run", "faulty:Zoo-blocks-v0", *LIMITS, cwd=tmp_path, PYTHONPATH=PATH)
         assert unknown.returncode == 1
         (said,) = sentences(unknown.stderr)
         assert "did not answer within 0.3 s and cannot be interrupted (Zoo-blocks-v0, faulty.py, line" in said
-    with held.one():
-        (tmp_path / "zoo.toml").write_text('name = "zoo"\ngym_id = "faulty:Zoo-blocks-v0"\nabout = "x"\n')
+
+
+@NEEDS_A_LOCK
+@pytest.mark.parametrize("fault", ["blocks", *(sorted(faulty.DEADLY) if LONG else ())])
+def test_a_run_whose_process_ends_goes_on_without_the_policy_that_ended_it(
+    fault: str, tally: Tallies, tmp_path: Path
+) -> None:
+    with tally("a run whose process the environment ended goes on").one():
+        (tmp_path / "zoo.toml").write_text(f'name = "zoo"\ngym_id = "faulty:Zoo-{fault}-v0"\nabout = "x"\n')
         (tmp_path / "replies").mkdir()
         (tmp_path / "replies" / "reply-001.md").write_text(ONES)
         (tmp_path / "replies" / "reply-002.md").write_text(ZEROS)
         small = ("--set", "warmup_episodes=0", "--iterations", 2, "--episodes", 2, "--set", "final_episodes=2")
         asked = ("--trust", "--llm", "manual:replies", "--policy", "linear")
-        begun = in_a_process("run", "zoo.toml", *asked, *small, *limits, cwd=tmp_path, PYTHONPATH=path)
-        assert begun.returncode == 1
+        begun = in_a_process("run", "zoo.toml", *asked, *small, *LIMITS, cwd=tmp_path, PYTHONPATH=PATH)
+        assert begun.returncode != 0 or fault == "leaves"
         folder = the_run(tmp_path / "results")
-        said, hint = sentences(begun.stderr)[-2:]
-        assert "cannot be interrupted (Zoo-blocks-v0, faulty.py, line" in said
-        assert hint.startswith("Nothing is lost; continue with: policygen resume ")
-        assert hint.endswith(" --trust")
-        resumed = in_a_process("resume", folder, "--trust", cwd=tmp_path, PYTHONPATH=path)
+        if fault == "blocks":
+            said, hint = sentences(begun.stderr)[-2:]
+            assert "cannot be interrupted (Zoo-blocks-v0, faulty.py, line" in said
+            assert hint.startswith("Nothing is lost; continue with: policygen resume ")
+            assert hint.endswith(" --trust")
+        resumed = in_a_process("resume", folder, "--trust", cwd=tmp_path, PYTHONPATH=PATH)
         assert resumed.returncode == 0, resumed.stderr
         failed, found = attempts_of(folder)[1:3]
         assert "was killed" in failed["problems"][0]["found"]
