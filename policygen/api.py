@@ -38,7 +38,6 @@ from policygen.tasks import environments
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.load import load_task, task_of
 from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
-from policygen.tasks.trust import trusted
 from policygen.tasks.warmup import seeds_checked
 
 if TYPE_CHECKING:
@@ -291,7 +290,7 @@ def contenders(
         played = environments.with_user_env(first.task, task)
     else:
         played = first.task if task is None else _task(task, trust=trust)
-    played = seeds_checked(trusted(played) if trust else played)
+    played = seeds_checked(played.trusted() if trust else played)
     with entrants(agents, played, episode_seeds(seed, "evaluation", episodes)) as found:
         yield found
 
@@ -333,7 +332,7 @@ def film(
 def _policy(source: Policy | str | Path, *, trust: bool = False) -> Policy:
     if not isinstance(source, Policy):
         return read_policy(find_run(str(source)), trust=trust)
-    return replace(source, task=trusted(source.task)) if trust else source
+    return replace(source, task=source.task.trusted()) if trust else source
 
 
 def report(run: str | Path, path: str | Path = "report.html") -> Path:

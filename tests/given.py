@@ -35,8 +35,7 @@ from policygen.runs.config import Refinement, RunConfig, effective_config
 from policygen.runs.request_log import RequestLog
 from policygen.search.loop import new_search
 from policygen.tasks.load import load_task
-from policygen.tasks.requirements import Requirement
-from policygen.tasks.task import Task
+from policygen.tasks.task import Requirement, Task
 
 FILE = Path(policygen.__file__).parent / "cli" / "variables.txt"
 TASK = "cartpole"

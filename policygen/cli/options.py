@@ -232,7 +232,7 @@ def perturbed(task: Task, texts: tuple[str, ...]) -> Task:
     Raises UsageError for an unknown perturbation, TaskError for one that does not fit the environment.
     """
     from policygen.tasks.environments import opened
-    from policygen.tasks.perturb import read_perturbation
+    from policygen.tasks.task import read_perturbation
 
     if not texts:
         return task

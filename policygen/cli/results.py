@@ -19,8 +19,7 @@ from policygen.files import write_named
 
 if TYPE_CHECKING:
     from policygen.policies.policy import Policy
-    from policygen.tasks.perturb import Perturbation
-    from policygen.tasks.task import Task
+    from policygen.tasks.task import Perturbation, Task
 
 
 @click.command()
@@ -110,11 +109,10 @@ def evaluate(
     from policygen.episodes.race import lengths_up_to, race
     from policygen.runs.logbook import score_record
     from policygen.runs.reading import read_agent, read_policy
-    from policygen.tasks.trust import trusted
 
     against, attempt, perturb = (options.pop(name) for name in ("against", "attempt", "perturb"))
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
-    task = opt.perturbed(trusted(policy.task) if trust else policy.task, perturb)
+    task = opt.perturbed(policy.task.trusted() if trust else policy.task, perturb)
     if output is not None and not robust:
         raise UsageError("-o draws the scores of --robust: add --robust")
     if robust:

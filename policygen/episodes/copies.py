@@ -23,7 +23,6 @@ from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import action_builder
 from policygen.tasks.environments import became_unstable, make_env, origin
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, number_of, wrong_length
-from policygen.tasks.requirements import info_names
 from policygen.tasks.spaces import flatten, layout_of
 from policygen.tasks.task import Task
 
@@ -103,7 +102,7 @@ class SingleCopies(Copies):
         self._current = env  # the environment that is called, or was last
         self._build = action_builder(env.action_space)
         self._layout = layout_of(env.observation_space)
-        self._info_names = info_names(task.requirements)
+        self._info_names = task.info_names
         self._calls, self._calling = 0, False
 
     def watched(self, *, expendable: bool) -> Watchdog:
@@ -234,7 +233,7 @@ def pool_for(task: Task, cores: int) -> PooledCopies | None:
         task.gym_id in (*STEP_BY_STEP, *BY_DISTRIBUTION)
         and not task.kwargs
         and not task.perturb
-        and not info_names(task.requirements)
+        and not task.info_names
     )
     if not plain or importlib.util.find_spec("envpool") is None:
         return None

@@ -23,11 +23,9 @@ from policygen.episodes.vector import VectorCopies, has_vector_form
 from policygen.errors import EnvironmentFault
 from policygen.policies.policy import Policy
 from policygen.portable import usable_cores
-from policygen.tasks.environments import is_picklable, make_env, most_steps, of_gymnasium_or_ours, steps_taken
+from policygen.tasks.environments import is_picklable, make_env, of_gymnasium_or_ours, steps_taken
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory
-from policygen.tasks.requirements import info_names
 from policygen.tasks.task import Task
-from policygen.tasks.trust import trusted
 
 # Less work than this is played in this process: workers take milliseconds to get their work, and seconds to start.
 SECONDS_WORTH_SHARING = 0.3
@@ -104,7 +102,7 @@ class Simulator(AbstractContextManager["Simulator"]):
 
 def _copies_of(task: Task, step_timeout: float, vectorise: bool) -> SingleCopies | VectorCopies:
     env = make_env(task)
-    vectorised = vectorise and task.given is None and not info_names(task.requirements) and has_vector_form(env)
+    vectorised = vectorise and task.given is None and not task.info_names and has_vector_form(env)
     return VectorCopies(env, task.max_steps) if vectorised else SingleCopies(task, env, step_timeout)
 
 
@@ -188,12 +186,12 @@ class Players(Simulator):
 
         _workers_started, started = True, time.perf_counter()
         # This process has made the environment, so the workers need not check trust.
-        play = partial(_play_in_worker, trusted(self.task), self.origin, self.step_timeout)
+        play = partial(_play_in_worker, self.task.trusted(), self.origin, self.step_timeout)
         pool = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
         try:
             results = list(pool.map(play, *zip(*work, strict=True)))
         except TerminatedWorkerError:
-            self.steps += episodes * most_steps(self.task)  # how many it took is unknown
+            self.steps += episodes * self.task.most_steps  # how many it took is unknown
             raise EnvironmentFault(
                 f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"
                 f" {3 * self.step_timeout:g} s, or wanted too much memory; fewer processes need less: --jobs 1"
@@ -230,7 +228,7 @@ def _play_in_worker(
         unknown here or means another environment than `expected`.
     """
     token = task.given.token if task.given is not None else ""
-    read = info_names(task.requirements)
+    read = task.info_names
     key = repr((task.gym_id, task.kwargs, task.max_steps, task.perturb, read, step_timeout, token))
     if key not in _simulators:
         try:

@@ -14,8 +14,7 @@ from policygen.errors import TaskError
 from policygen.policies.features import Reader, decision_columns
 from policygen.quantities.spelling import compiled
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
-from policygen.tasks.requirements import Requirement, parsed
-from policygen.tasks.task import Task, decision_names
+from policygen.tasks.task import Requirement, Task, decision_names, parsed_requirement
 
 CONFIDENCE = 0.95
 FULL_COST = 10.0  # cost of a violation at the end of a search, as a multiple of the range of returns so far
@@ -173,7 +172,7 @@ class _Compiled:
     def __init__(self, task: Task, requirement: Requirement) -> None:
         self._task, self.requirement, self._decisions = task, requirement, decision_names(task)
         known = list(dict.fromkeys([*task.quantity_names, *self._decisions]))
-        condition, event = parsed(requirement, known, task.text_names)
+        condition, event = parsed_requirement(requirement, known, task.text_names)
         nodes = [node for node in (condition, event) if node is not None]
         self._has_event = event is not None
         self._distance: Callable[[Any, Any], Any] = np.subtract

@@ -17,9 +17,8 @@ from policygen.extensions.plots.style import GREY, look, new_figure, style
 from policygen.outgoing import in_columns
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import fits, opened
-from policygen.tasks.perturb import KINDS, NOMINAL, OF_SPREAD, STEP_COUNTS, Perturbation, perturbation
 from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
-from policygen.tasks.task import Task
+from policygen.tasks.task import NOMINAL, OF_SPREAD, PERTURBATIONS, STEP_COUNTS, Perturbation, Task, perturbation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +86,7 @@ def perturbations_for(task: Task, ranges: Sequence[Perturbation] = ()) -> list[P
         if one.name in STEP_COUNTS:
             found[one.name] = sorted(set(map(round, found[one.name])))
     if not ranges:
-        for name in KINDS:
+        for name in PERTURBATIONS:
             if name not in found and fits(task, Perturbation(name, SIZES[name][0], SIZES[name][0])):
                 found[name] = list(SIZES[name])
     return [perturbation(name, size, size) for name, sizes in found.items() for size in sizes]

@@ -17,7 +17,6 @@ from policygen.runs.facts import BEST, read_record, run_facts
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
-from policygen.tasks.trust import trusted
 
 _TOLD = (BEST[0], "violations")  # beginnings of the names of facts that an exported file states
 
@@ -55,7 +54,7 @@ def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None
         policy = best_policy(path)
     else:
         raise UsageError(f"{path.name} does not say which task it is for; add --task TASK")
-    return replace(policy, task=trusted(policy.task)) if trust else policy
+    return replace(policy, task=policy.task.trusted()) if trust else policy
 
 
 def _of_attempt(run: Path, number: int) -> Policy:

@@ -14,10 +14,9 @@ from policygen.errors import EnvironmentFault, UsageError
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
-from policygen.tasks.environments import limit_of, most_steps, opened, steps_taken
-from policygen.tasks.perturb import OF_SPREAD, needs_spread
+from policygen.tasks.environments import limit_of, opened, steps_taken
 from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, without_knowledge
+from policygen.tasks.task import DEFAULT_MAX_STEPS, OF_SPREAD, Optimum, Task, without_knowledge
 
 DEFAULT_EPISODES: int = RunConfig.model_fields["episodes"].default
 DEFAULT_FINAL: int = RunConfig.model_fields["final_episodes"].default
@@ -51,13 +50,13 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """
     if config.max_steps is None:
         return config
-    longest = most_steps(task)
+    longest = task.most_steps
     episodes = max(2, min(DEFAULT_EPISODES, config.max_steps // (10 * task.max_steps)))
     chosen: dict[str, object] = {"episodes": episodes, "patience": PATIENCE}
     if config.refine.method == "auto" and config.policy == "linear":
         suiting = (name for name, method in METHODS.items() if method.suits(task))
         chosen["refine"] = replace(config.refine, method=next(suiting, "auto"))
-    before = task.steps_taken + SPREAD_STEPS * needs_spread(task.perturb)
+    before = task.steps_taken + SPREAD_STEPS * task.needs_spread
     steps_needed = before + LEAST_EPISODES * longest
     if config.max_steps < steps_needed:
         besides = f", besides {before:,} steps before them" if before else ""
@@ -74,7 +73,7 @@ def with_spread(task: Task, step_timeout: float) -> Task:
 
     It is measured once, so that neither the processes of a run nor a resumed run measure it again.
     """
-    if not needs_spread(task.perturb):
+    if not task.needs_spread:
         return task
     before = steps_taken()
     with opened(replace(task, perturb=())) as env:

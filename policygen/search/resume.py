@@ -43,7 +43,6 @@ from policygen.search.run import Run
 from policygen.search.runner import EpisodeRunner, seeds_of_attempt, warm_up_actor, warm_up_seeds
 from policygen.tasks.environments import with_user_env
 from policygen.tasks.load import load_task
-from policygen.tasks.trust import trusted
 
 
 def resume(
@@ -129,7 +128,7 @@ def _read(
     env: Any = None,
 ) -> Run:
     """Return the run as it was after these attempts."""
-    task = trusted(logbook.task()) if trust else logbook.task()
+    task = logbook.task().trusted() if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
     search, ledger = new_search(task), Ledger(config, env_steps=task.steps_taken)
     used: list[Exchange] = []

@@ -30,9 +30,8 @@ from policygen.runs.notes import VIOLATIONS, made_notes
 from policygen.runs.state import Search
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning
 from policygen.search.refine.tunable import Trials
-from policygen.tasks.environments import fits, most_steps
-from policygen.tasks.perturb import Perturbation
-from policygen.tasks.task import Task
+from policygen.tasks.environments import fits
+from policygen.tasks.task import Perturbation, Task
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
@@ -93,7 +92,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self.mdp = search.mdp
         self.config = config
         self.ledger = ledger
-        self.ledger.longest = most_steps(search.task)
+        self.ledger.longest = search.task.most_steps
         self._buffer = search.buffer
         self._requirements = Requirements(search.task)
         self.tell = tell

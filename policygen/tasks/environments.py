@@ -26,11 +26,10 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from policygen.errors import TaskError, UsageError
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of, wrappers_of
-from policygen.tasks.perturb import Perturbation, most_start_steps
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, observations_of, texts_of
-from policygen.tasks.task import Task
-from policygen.tasks.trust import is_standard_library, refuse_untrusted, trusted
+from policygen.tasks.task import Perturbation, Task
+from policygen.tasks.trust import is_standard_library, refuse_untrusted
 
 # Importing this package registers policygen's own environments with Gymnasium.
 with contextlib.suppress(ModuleNotFoundError):
@@ -202,8 +201,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         TaskError: the environment cannot be made (see `make`), the task is untrusted and may not use it, or a
             perturbation does not fit it.
     """
-    start_steps = most_start_steps(task.perturb)
-    limit = task.max_steps + start_steps if cut else None
+    limit = task.most_steps if cut else None
 
     def make_with(keywords: Mapping[str, Any]) -> gym.Env[Any, Any]:
         if task.given is None:
@@ -218,7 +216,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
     if not task.perturb:
         return env
     signals = [one.name for one in task.observations]
-    return PerturbedEnv(env, task.perturb, make_with, signals, limit - start_steps if limit else None)
+    return PerturbedEnv(env, task.perturb, make_with, signals, task.max_steps if cut else None)
 
 
 @contextlib.contextmanager
@@ -229,11 +227,6 @@ def opened(task: Task, *, cut: bool = True) -> Iterator[gym.Env[Any, Any]]:
         yield env
     finally:
         close(env)
-
-
-def most_steps(task: Task) -> int:
-    """Return the largest number of steps that an episode takes, with the random ones before it."""
-    return task.max_steps + most_start_steps(task.perturb)
 
 
 def fits(task: Task, perturbation: Perturbation) -> bool:
@@ -255,7 +248,7 @@ def with_user_env(task: Task, env: Any) -> Task:
     own = user_env_of(env)
     if isinstance(own, str):
         if own == task.gym_id:
-            return trusted(task)
+            return task.trusted()
         own = UserEnv(factory=env)
     made = own.make(None)
     try:
@@ -269,7 +262,7 @@ def with_user_env(task: Task, env: Any) -> Task:
             f"{own.name} observes {observed} numbers and takes {taken}; the environment of {task.name} observes "
             f"{expected} and takes {len(task.actuators)}"
         )
-    return replace(trusted(task), given=own)
+    return replace(task, untrusted="", given=own)
 
 
 def origin(env: gym.Env[Any, Any]) -> str:

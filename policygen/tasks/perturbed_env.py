@@ -14,7 +14,7 @@ import numpy.typing as npt
 from policygen.errors import TaskError
 from policygen.tasks.actions import random_actions
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, name_of
-from policygen.tasks.perturb import OF_SPREAD, PHYSICS, SENSORS, STEP_COUNTS, Perturbation
+from policygen.tasks.task import OF_SPREAD, PHYSICS, SENSORS, STEP_COUNTS, Perturbation
 
 SPREAD_STEPS = 1_000  # steps of random actions that measure the spread of observations
 _STREAM = 0x9E37  # separates this random stream from the environment's

@@ -18,9 +18,8 @@ from policygen.errors import PolicyError, UsageError
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.words import columns_for
 from policygen.tasks.actions import check_layout
-from policygen.tasks.perturb import perturbation
 from policygen.tasks.spaces import MOST_CHARACTERS, leaves
-from policygen.tasks.task import Task
+from policygen.tasks.task import Task, perturbation
 
 T = TypeVar("T")
 _PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {

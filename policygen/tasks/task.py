@@ -1,22 +1,21 @@
-"""The immutable `Task`: an environment, and the names with which policies are written."""
+"""The immutable `Task`: an environment, and the names with which policies are written; requirements, perturbations."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from policygen.errors import ExpressionError, TaskError
+from policygen.errors import ExpressionError, TaskError, UsageError
 from policygen.quantities.grid import MAX_CELLS, Grid, integer_dimension
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
 from policygen.quantities.words import column_of
 from policygen.tasks.actions import ActionLayout, Limits, limits_of
-from policygen.tasks.perturb import Perturbation
-from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import ActionKind, Actuator, Height, Layout, Observation, ObservedText, TextPart
 
 PolicyKind = Literal["table", "linear"]
@@ -25,6 +24,189 @@ KIND_WORDS = {"table": "table", "linear": "equations"}
 
 _NAME_OR_QUOTED = re.compile(r'"[^"]*"|[A-Za-z_]\w*')
 DEFAULT_MAX_STEPS = 1_000  # for environments that set no time limit of their own
+
+_CHANGES = re.compile(r"([A-Za-z_]\w*)\s+changes")
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)")
+_INFO = re.compile(r"\binfo_([A-Za-z_]\w*)")
+MOST_REQUIREMENTS = 50
+
+SENSORS = {
+    "sensor_noise": "standard deviation of normal noise on each observation, as a share of its spread",
+    "sensor_bias": "constant offset of each observation, of random sign, as a share of its spread",
+    "sensor_dropout": "probability that a step shows the observation of the step before again",
+}
+PHYSICS = {
+    "mass": "factor on the masses and inertias of a MuJoCo model",
+    "friction": "factor on the friction of a MuJoCo model",
+    "motor": "factor on the forces of a MuJoCo model's motors",
+}
+PERTURBATIONS = {
+    **SENSORS,
+    "action_delay": "number of steps after which a decision acts; before the first one does, numbers are 0",
+    "actuator_gain": "factor on the action",
+    "random_start": "number of random actions that are taken before an episode begins",
+    **PHYSICS,
+}
+OF_SPREAD = ("sensor_noise", "sensor_bias")  # sizes are shares; `NAME.SIGNAL` states the size for one, in its unit
+NOMINAL = dict.fromkeys(("actuator_gain", *PHYSICS), 1.0)  # sizes that change nothing; 0 for the others
+STEP_COUNTS = ("action_delay", "random_start")  # sizes are whole numbers
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_OPTION = re.compile(rf"([\w.]+)=({_NUMBER})(?:\.\.({_NUMBER}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A condition on the steps of an episode, in the language of policies: either `always` or `at_end`.
+
+    Attributes:
+        always: a condition that must hold at every step. With `after` or `within`: at every step that is at least
+            `within` steps after an event.
+        at_end: a condition that must hold at the last observation (`finally` in task files).
+        after: a condition; each step at which it holds is an event. `NAME changes` is one, too. Empty: the only event
+            is the start of the episode.
+        within: number of steps.
+        hard: whether a policy that violates it too often cannot become the best.
+        allowed: share of episodes that may violate it.
+    """
+
+    name: str
+    always: str = ""
+    at_end: str = ""
+    after: str = ""
+    within: int | None = None
+    hard: bool = True
+    allowed: float = 0.01
+
+    @property
+    def condition(self) -> str:
+        """The text of its condition."""
+        return self.always or self.at_end
+
+    def __str__(self) -> str:
+        """Describe it in words: `always error < 0.1, from 20 steps after reference changes on`."""
+        words = f"{'always' if self.always else 'finally'} {self.condition}"
+        if self.after or self.within is not None:
+            words += f", from {self.within or 0} step{'s' * (self.within != 1)} after {self.after or 'the start'} on"
+        return words
+
+    @property
+    def info_names(self) -> frozenset[str]:
+        """The keys of the environment's `info` whose values it reads, as `info_KEY`."""
+        return frozenset(_INFO.findall(f"{self.condition} {self.after}"))
+
+
+def parsed_requirement(
+    requirement: Requirement, names: Sequence[str], texts: Sequence[str]
+) -> tuple[Node, Node | None]:
+    """Return the condition and the event of a requirement as expressions; the event is None without `after`.
+
+    Args:
+        names: quantities and parts of the decision; `info_KEY` may be used, too.
+        texts: names of observed texts.
+
+    Raises:
+        TaskError: one of them cannot be parsed, or a condition at the end is timed; the message names the requirement.
+    """
+    if requirement.at_end and (requirement.after or requirement.within is not None):
+        raise TaskError(f"requirement `{requirement.name}`: `after` and `within` are for `always`; leave them out")
+    names = [*names, *(f"info_{key}" for key in sorted(requirement.info_names) if f"info_{key}" not in names)]
+    event = _CHANGES.sub(r"(\1 != prev(\1, \1))", requirement.after)
+    try:
+        condition = parse_expression(requirement.condition, names, texts=texts)
+        return condition, parse_expression(event, names, texts=texts) if event else None
+    except ExpressionError as error:
+        raise TaskError(f"requirement `{requirement.name}`: {error}") from None
+
+
+def steps_of(duration: str, seconds: float | None) -> int:
+    """Convert a duration such as `20 steps` or `0.4 s` to a number of steps.
+
+    Args:
+        seconds: the length of a step in seconds; None if unknown.
+
+    Raises:
+        TaskError: `duration` is not a duration, or is in seconds while the length of a step is unknown.
+    """
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None:
+        raise TaskError(f"`within = {duration!r:.40}` is not a duration; write `20 steps` or `0.4 s`")
+    if match[2].startswith("step"):
+        return round(float(match[1]))
+    if seconds is None:
+        what = "the length of a step is unknown; write `step_seconds = 0.02` in the task file, or `within` in steps"
+        raise TaskError(what)
+    return round(float(match[1]) * (0.001 if match[2] == "ms" else 1) / seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Perturbation:
+    """A perturbation whose size is drawn uniformly from `low` to `high` in each episode.
+
+    Attributes:
+        name: one of `PERTURBATIONS`; one of `OF_SPREAD` with a signal, as in `sensor_noise.position`; or `kwargs.NAME`
+            for a keyword argument of the environment.
+        spread: the measured spread of each observed number, of which the size is a share; empty if not measured yet.
+    """
+
+    name: str
+    low: float
+    high: float
+    spread: tuple[float, ...] = field(default=(), compare=False)
+
+    @property
+    def kind(self) -> str:
+        """Its name without signal: one of `PERTURBATIONS`, or `kwargs`."""
+        return self.name.partition(".")[0]
+
+    @property
+    def signal(self) -> str:
+        """The observation whose unit the size has, or the keyword argument; empty if the name has none."""
+        return self.name.partition(".")[2]
+
+    @property
+    def described(self) -> str:
+        """Its name, size and meaning, for a prompt."""
+        meaning = f"the environment's argument {self.signal}" if self.kind == "kwargs" else PERTURBATIONS[self.kind]
+        if self.signal and self.kind in OF_SPREAD:
+            meaning = f"{meaning.partition(', as a share')[0]}, in the unit of {self.signal}"
+        size = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"{self.name} {size} ({meaning})"
+
+    @property
+    def in_words(self) -> str:
+        """Its name and size; a share says of what: `sensor_noise=0.02 of the spread`."""
+        return f"{self} of the spread" if self.name in OF_SPREAD else str(self)
+
+    def __str__(self) -> str:
+        size = f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
+        return f"{self.name}={size}"
+
+
+def perturbation(name: str, low: float, high: float, spread: tuple[float, ...] = ()) -> Perturbation:
+    """Return a perturbation; raise UsageError if there is none of this name, or a size is not allowed."""
+    kind, dot, signal = name.partition(".")
+    if not (signal.isidentifier() and kind in (*OF_SPREAD, "kwargs") if dot else name in PERTURBATIONS):
+        raise UsageError(
+            f"there is no perturbation `{name:.60}`; known are {', '.join(PERTURBATIONS)}, kwargs.NAME, and for one "
+            f"signal {', '.join(f'{share}.NAME' for share in OF_SPREAD)}"
+        )
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise UsageError(f"perturbation {name}: {low:g} to {high:g} is not a range; write the lower number first")
+    if kind in PERTURBATIONS and low < 0:
+        raise UsageError(f"perturbation {name}: {low:g} is below 0; write 0 or more")
+    if name == "sensor_dropout" and high > 1:
+        raise UsageError(f"perturbation {name}: {high:g} is above 1; write 1 or less")
+    if name in STEP_COUNTS and (low != round(low) or high != round(high)):
+        raise UsageError(f"perturbation {name} is a number of steps: write whole numbers")
+    return Perturbation(name, low, high, spread)
+
+
+def read_perturbation(text: str) -> Perturbation:
+    """Read `NAME=SIZE` or `NAME=LOW..HIGH`; raise UsageError for anything else, as `perturbation` does."""
+    match = _OPTION.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, such as action_delay=1..3")
+    return perturbation(match[1], float(match[2]), float(match[3] or match[2]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +335,30 @@ class Task:
     def quantity_names(self) -> tuple[str, ...]:
         """Names of observations and features, which a policy may read as numbers."""
         return self.observation_names + tuple(name for name, _ in self.features)
+
+    @cached_property
+    def info_names(self) -> tuple[str, ...]:
+        """The keys of `info` that the requirements read, sorted."""
+        return tuple(sorted(frozenset().union(*(one.info_names for one in self.requirements))))
+
+    @property
+    def start_steps(self) -> int:
+        """The largest number of random steps before an episode begins."""
+        return max((int(one.high) for one in self.perturb if one.name == "random_start"), default=0)
+
+    @property
+    def most_steps(self) -> int:
+        """The largest number of steps that an episode takes, with the random ones before it."""
+        return self.max_steps + self.start_steps
+
+    @property
+    def needs_spread(self) -> bool:
+        """Whether the size of a perturbation is a share of a spread that has not been measured."""
+        return any(one.name in OF_SPREAD and not one.spread for one in self.perturb)
+
+    def trusted(self) -> Task:
+        """Return the task, marked as trusted by the user."""
+        return replace(self, untrusted="")
 
     @property
     def default_policy(self) -> PolicyKind:

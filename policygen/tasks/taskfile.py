@@ -20,11 +20,20 @@ from policygen.tasks.actions import RESERVED, ActionLayout, actuators_of, limits
 from policygen.tasks.documentation import documentation_of, has_model, model_facts, step_seconds_of
 from policygen.tasks.environments import make
 from policygen.tasks.faults import STEP_TIMEOUT, close
-from policygen.tasks.perturb import Perturbation, perturbation
 from policygen.tasks.perturbed_env import PerturbedEnv
-from policygen.tasks.requirements import MOST_REQUIREMENTS, Requirement, parsed, steps_of
 from policygen.tasks.spaces import Actuator, Height, Observation, ObservedText, layout_of, observations_of, texts_of
-from policygen.tasks.task import DEFAULT_MAX_STEPS, Optimum, Task, decision_names
+from policygen.tasks.task import (
+    DEFAULT_MAX_STEPS,
+    MOST_REQUIREMENTS,
+    Optimum,
+    Perturbation,
+    Requirement,
+    Task,
+    decision_names,
+    parsed_requirement,
+    perturbation,
+    steps_of,
+)
 from policygen.tasks.trust import check_names, is_shipped
 from policygen.tasks.warmup import FEW_CHECKED, UNSEEDED, WarmUp, ignores_seed, warm_up
 
@@ -267,7 +276,7 @@ def _stated_requirements(stated: TaskFile, task: Task) -> tuple[Requirement, ...
         _refuse_if(not_one_condition, f"requirement `{name}` needs one condition: `always` or `finally`")
         steps = steps_of(entry.within, task.step_seconds) if entry.within else None
         read[name] = Requirement(**{**entry.model_dump(), "within": steps})
-        parsed(read[name], [*task.quantity_names, *decisions], task.text_names)
+        parsed_requirement(read[name], [*task.quantity_names, *decisions], task.text_names)
     return tuple(read.values())
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,6 @@ def is_shipped(path: Path) -> bool:
     """Whether a task file is shipped with the package."""
     folders = [(root / "envs").resolve() for root in (PACKAGE, PACKAGE.parent)]
     return path.resolve().parent in {*folders, *(folder / "gymnasium" for folder in folders)}
-
-
-def trusted(task: Task) -> Task:
-    """Return the task, marked as trusted by the user."""
-    return replace(task, untrusted="")
 
 
 def refuse_untrusted(task: Task) -> None:

@@ -23,7 +23,7 @@ import policygen
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
 from policygen.extensions.plots.style import OKABE_ITO, save, style
-from policygen.tasks.perturb import Perturbation, perturbation
+from policygen.tasks.task import Perturbation, perturbation
 
 MEASURED = Measurements("robustness", ("task", "trained", "seed", "scale", "score", "episodes"))
 RANGES = {

@@ -16,8 +16,7 @@ from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
-from policygen.tasks.requirements import Requirement
-from policygen.tasks.task import Task
+from policygen.tasks.task import Requirement, Task
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 

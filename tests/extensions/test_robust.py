@@ -13,9 +13,7 @@ from policygen.extensions.robust import lines, margins, perturbations_for
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
-from policygen.tasks.perturb import Perturbation, read_perturbation
-from policygen.tasks.requirements import Requirement
-from policygen.tasks.task import Task
+from policygen.tasks.task import Perturbation, Requirement, Task, read_perturbation
 
 CARTPOLE = load_task("cartpole")
 STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"

@@ -16,8 +16,7 @@ from policygen.runs.config import effective_config, load_limits
 from policygen.search.resume import resume
 from policygen.search.run import Run, start
 from policygen.tasks.load import load_task
-from policygen.tasks.perturb import read_perturbation
-from policygen.tasks.requirements import Requirement
+from policygen.tasks.task import Requirement, read_perturbation
 
 MODULE = """
 import gymnasium as gym

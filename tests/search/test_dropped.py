@@ -16,7 +16,7 @@ from policygen.episodes.score import Score, score_of_returns
 from policygen.episodes.trajectory import Trajectory
 from policygen.search.assess import _reason_for_dropping
 from policygen.tasks.load import load_task
-from policygen.tasks.requirements import Requirement
+from policygen.tasks.task import Requirement
 
 
 def episode(*positions: float) -> Trajectory:

@@ -239,12 +239,12 @@ PATTERNS = {
     # addresses in memory, left out where two specs are compared; Gymnasium ids
     "tasks/environments": [r"\b0x[0-9a-f]+", r"(\w+(\.\w+)*:)?[^:\s]+"],
     "tasks/load": ["[a-z]{3,20}", r".+-v\d+"],  # words of observed texts, offered to a table; Gymnasium ids
-    "tasks/perturb": [r"([\w.]+)=(NUMBER)(?:\.\.(NUMBER))?"],  # --perturb NAME=SIZE
-    # the language of requirements
-    "tasks/requirements": [
-        *(r"([A-Za-z_]\w*)\s+changes", r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)", r"\binfo_([A-Za-z_]\w*)")
+    "tasks/task": [
+        r'"[^"]*"|[A-Za-z_]\w*',  # names in an expression
+        r"([\w.]+)=(NUMBER)(?:\.\.(NUMBER))?",  # --perturb NAME=SIZE
+        # the language of requirements
+        *(r"([A-Za-z_]\w*)\s+changes", r"(\d+(?:\.\d*)?|\.\d+)\s*(steps?|s|ms)", r"\binfo_([A-Za-z_]\w*)"),
     ],
-    "tasks/task": [r'"[^"]*"|[A-Za-z_]\w*'],  # names in an expression
     "tasks/taskfile": ["[A-Za-z0-9_]{1,60}"],  # labels of a task file
     # values of files that name modules, paths or files
     "tasks/trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],

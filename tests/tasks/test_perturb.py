@@ -20,10 +20,9 @@ from policygen.tasks import perturbed_env
 from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import fits, make_env
 from policygen.tasks.load import load_task
-from policygen.tasks.perturb import Perturbation, read_perturbation
 from policygen.tasks.perturbed_env import spread_of
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.task import Task
+from policygen.tasks.task import Perturbation, Task, read_perturbation
 from policygen.tasks.taskfile import task_from_file
 from policygen.tasks.warmup import seeds_checked
 

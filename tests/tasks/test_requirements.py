@@ -9,8 +9,7 @@ import pytest
 from policygen.errors import TaskError
 from policygen.tasks.draft import draft_of
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.requirements import Requirement
-from policygen.tasks.task import Task
+from policygen.tasks.task import Requirement, Task
 from policygen.tasks.taskfile import task_from_file
 
 

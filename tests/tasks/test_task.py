@@ -15,9 +15,8 @@ from policygen.errors import TaskError
 from policygen.search.resume import preview
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.load import load_task
-from policygen.tasks.requirements import Requirement
 from policygen.tasks.spaces import observations_of
-from policygen.tasks.task import Task, without_knowledge
+from policygen.tasks.task import Requirement, Task, without_knowledge
 
 
 def test_a_broken_feature_of_a_task_made_in_code_is_named():

@@ -24,7 +24,7 @@ from policygen.policies.parse import parse
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.trust import check_names, trusted
+from policygen.tasks.trust import check_names
 
 MODULE = """
 import pathlib, gymnasium
@@ -197,7 +197,7 @@ def test_what_is_typed_or_vouched_for_still_is_an_environment_and_nothing_else(w
         saved = task_from_record(task_to_record(load_task("OwnRoom-v0")))
         with pytest.raises(TaskError, match=r"OwnRoom-v0, which the module `lodgings` makes.*trust=True"):
             make_env(saved)
-        make_env(trusted(saved)).close()
+        make_env(saved.trusted()).close()
     finally:
         for name in ("OwnRoom-v0", "Room", "make_room", "make_none"):
             gym.registry.pop(name, None)
@@ -228,5 +228,5 @@ def test_a_saved_task_is_a_strangers_until_it_is_vouched_for(tmp_path: Path) -> 
     task = task_from_record(task_to_record(replace(load_task("cartpole"), kwargs=(("xml_file", "/etc/hosts"),))))
     with pytest.raises(TaskError, match="names a file, which may hold anything"):
         policygen.score(replace(saved, task=task), episodes=2)
-    assert trusted(task).untrusted == ""
-    assert trusted(task) == task
+    assert task.trusted().untrusted == ""
+    assert task.trusted() == task

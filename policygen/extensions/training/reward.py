@@ -25,7 +25,6 @@ from policygen.runs.attempt import text_digest
 from policygen.search.prepare import with_optimum
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
-from policygen.tasks.trust import trusted
 from policygen.tasks.warmup import seeds_checked
 
 UNREADABLE = -0.1  # reward of a reply without a policy that can be played
@@ -61,7 +60,7 @@ def reward(
         raise UsageError(f"episodes is 1 or more and seed 0 or more, not {episodes} and {seed}")
     given = [task] if isinstance(task, str | Task) else list(task)
     found = [load_task(one, trust=trust) if isinstance(one, str) else one for one in given]
-    tasks = {one.name: with_optimum(seeds_checked(trusted(one) if trust else one)) for one in found}
+    tasks = {one.name: with_optimum(seeds_checked(one.trusted() if trust else one)) for one in found}
     if not given or len(tasks) < len(given):
         raise UsageError("name one task, or several different ones")
     scales: dict[str, tuple[float, float]] = {}

@@ -14,8 +14,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.traces import best_median_worst, traces_figure
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
-from policygen.tasks.requirements import Requirement
-from policygen.tasks.task import Task
+from policygen.tasks.task import Requirement, Task
 
 RAIL = Requirement("rail", "abs(position) <= 0.2")
 CALM = Requirement("calm", "abs(angle) + abs(spin) <= 0.5")

@@ -23,7 +23,7 @@ from policygen.policies.table import TablePolicy
 from policygen.quantities.text import parse_expression, to_text
 from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
-from policygen.tasks.requirements import Requirement
+from policygen.tasks.task import Requirement
 
 
 def course_for(policy: Policy, count: int, seed: int = 900) -> Course:
