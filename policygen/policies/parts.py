@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, row_line, with_comment
 from policygen.policies.features import Lets
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Line, Problems, statements
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Line, Problems, Refusal, statements
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import is_name, parse_expression, unknown_name
@@ -91,8 +91,11 @@ class Parts:
         for line, rewrite in self.rewritten:
             if (output := self._output(line.name)) is None:
                 self.problems.refuse(line.line, unknown_name(line.name, self._outputs, what="output"))
-            elif (node := self._expression(line)) is not None:
-                found.append((line.line, output, rewrite, node))
+                continue
+            try:
+                found.append((line.line, output, rewrite, self._parsed(line.text)))
+            except ExpressionError as error:
+                self.problems.refuse(line.line, error)
         return found
 
     @property
@@ -153,8 +156,13 @@ class Parts:
         self.private = {key: {} for key in self._private_names}
         most = most_features(self.task) * (1 + len(self.private))
         for line in lines:
-            if (form := self._statement(line)) is not None:
-                self.form[line.line] = with_comment(form, line.comment)
+            try:
+                if (form := self._statement(line)) is not None:
+                    self.form[line.line] = with_comment(form, line.comment)
+            except Refusal as refusal:
+                self.problems.add(line.line, *refusal.args)
+            except ExpressionError as error:
+                self.problems.refuse(line.line, error)
             if (count := len(self.lets)) > most:
                 self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
@@ -162,13 +170,16 @@ class Parts:
             self._separate(key, names)
 
     def _statement(self, line: Line) -> str | None:
-        """Read one statement; return its line without markup if it belongs to the policy's `form`."""
+        """Read one statement; return its line without markup if it belongs to the policy's `form`.
+
+        Raises Refusal or ExpressionError if it cannot be read.
+        """
         if (key := self._owner(line)) is not None:
             left = (line.name, "") if line.word == "=" else (line.word, line.name)
             first = self.stated.setdefault(key, {}).setdefault(left, line)
             if first.text != line.text:
                 found = f"`{' '.join(left).strip()}` has another right-hand side than on line {first.line}"
-                self.problems.add(line.line, found, "write it once")
+                raise Refusal(found, "write it once")
             return None
         match line.word:
             case "let":
@@ -180,25 +191,23 @@ class Parts:
             case "=":
                 return self._assignment(line)
             case "long":
-                found = f"the line has {len(line.text):,} characters"
-                self.problems.add(line.line, found, f"write at most {MAX_LINE:,} a line")
+                raise Refusal(f"the line has {len(line.text):,} characters", f"write at most {MAX_LINE:,} a line")
             case "":
                 return ""
             case "?":
-                self._refuse_prose(line)
+                raise self._prose(line)
             case "cut":
                 found = "the block of the policy is not closed, so its end may be missing"
-                self.problems.add(line.line, found, "write the whole policy, and ``` after its last line")
+                raise Refusal(found, "write the whole policy, and ``` after its last line")
             case word if self.in_block or line.name in self._known or self._output(line.name) is not None:
                 found = f"there is no statement `{word} NAME = EXPRESSION`"
                 words = ", ".join(["let", "bins", *(word for one in STATEMENTS.values() for word in one.words)])
-                self.problems.add(line.line, found, f"known are {words}; another one needs its extension")
+                raise Refusal(found, f"known are {words}; another one needs its extension")
         return None
 
-    def _refuse_prose(self, line: Line) -> None:
+    def _prose(self, line: Line) -> Refusal:
         found = f"`{' '.join(line.text.split())[:60]}` is not a line of a policy"
-        expected = "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`"
-        self.problems.add(line.line, found, expected)
+        return Refusal(found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`")
 
     def _owner(self, line: Line) -> str | None:
         """Return the key of the entry of `STATEMENTS` that a line belongs to; None for a line of the policy itself."""
@@ -213,14 +222,13 @@ class Parts:
         name = line.name
         if not is_name(name):
             shown = " = ".join(filter(None, (name, line.text)))[:60]
-            self.problems.add(line.line, f"found `let {shown}`", "write `let NAME = EXPRESSION`")
-            return None
+            raise Refusal(f"found `let {shown}`", "write `let NAME = EXPRESSION`")
         if not self._task_defines(name, line.text):
             if taken := self._taken(name):
-                self.problems.add(line.line, f"`{name}` is already {taken}", "choose another name for the feature")
-                return None
+                raise Refusal(f"`{name}` is already {taken}", "choose another name for the feature")
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
-            self.lets[name] = self._expression(line, *self._private_names.values()) or NOTHING
+            self.lets[name] = NOTHING
+            self.lets[name] = self._parsed(line.text, *self._private_names.values())
         return f"let {name} = {line.text}"
 
     def _separate(self, key: str, names: Set[str]) -> None:
@@ -240,25 +248,20 @@ class Parts:
                 found = f"`{name}` reads {STATEMENTS[key].reads}, so only the {key} may use it"
                 self.problems.add(line, found, "give the policy features that read neither")
 
-    def _bins(self, line: Line) -> str | None:
-        name, edges = line.name, line.cells
+    def _bins(self, line: Line) -> str:
+        name, edges = line.name, line.cells[:MOST_EDGES]
         if name not in self._known:
-            self.problems.refuse(line.line, unknown_name(name, self._known))
-            return None
-        if len(edges) > MOST_EDGES:
-            self.problems.add(line.line, f"{name} has {len(edges):,} bin edges", f"write at most {MOST_EDGES}")
-            edges = edges[:MOST_EDGES]
+            raise ExpressionError(unknown_name(name, self._known))
         # Keep the number of bins even if an edge cannot be read, so that rows with these bins are no problem.
-        dimension = Dimension(name, tuple(map(float, range(len(edges)))))
+        self.bins[name] = line.line, Dimension(name, tuple(map(float, range(len(edges)))))
+        if len(line.cells) > MOST_EDGES:
+            raise Refusal(f"{name} has {len(line.cells):,} bin edges", f"write at most {MOST_EDGES}")
         if bad := [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]:
-            found = f"the bin edge `{bad[0][:40]}` is not a number"
-            self.problems.add(line.line, found, f"write `bins {name}: 0, 0.5, 1`")
-        else:
-            try:
-                dimension = Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
-            except UsageError as error:
-                self.problems.add(line.line, str(error), "write the inner edges in increasing order")
-        self.bins[name] = line.line, dimension
+            raise Refusal(f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
+        try:
+            self.bins[name] = line.line, Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
+        except UsageError as error:
+            raise Refusal(str(error), "write the inner edges in increasing order") from None
         return f"bins {name}:"
 
     def _row(self, line: Line) -> str | None:
@@ -266,7 +269,7 @@ class Parts:
         names = {name.lower() for name in self._known} | self._action_columns
         if not line.text.startswith("|") and lowered[0] not in names and not looks_like_bins(lowered[0]):
             if self.in_block:
-                self._refuse_prose(line)
+                raise self._prose(line)
             return None  # prose with a pipe in it, such as |angle|
         if not names.isdisjoint(lowered) and not any(map(looks_like_bins, lowered[:-1])):
             self.header = line
@@ -297,28 +300,20 @@ class Parts:
         if self.in_block:
             taken = self._taken(name) if is_name(name) else ""
             found = f"`{name}` is already {taken}" if taken else f"`{name}` is no output"
-            self.problems.add(line.line, found, "choose another name for the feature")
+            raise Refusal(found, "choose another name for the feature")
         return None
 
     def _equation(self, line: Line, name: str) -> str | None:
-        node, repeated = self._expression(line), name in self.equation_lines
         first = self.equation_lines.setdefault(name, line.line)
-        if node is not None and self.equations.setdefault(name, node) != node:
+        node = self._parsed(line.text)
+        if self.equations.setdefault(name, node) != node:
             found = f"{name} has another equation than on line {first}"
-            self.problems.add(line.line, found, "write one equation for each output")
-        return None if repeated else f"{name} = {line.text}"
+            raise Refusal(found, "write one equation for each output")
+        return f"{name} = {line.text}" if first == line.line else None
 
     def _parsed(self, text: str, *further: Set[str]) -> Node:
         known = [*self._known, *itertools.chain(*map(sorted, further))]
         return parse_expression(text, known, self._action_parts, self.task.text_names)
-
-    def _expression(self, line: Line, *further: Set[str]) -> Node | None:
-        """Return the expression on a line; None, and add a problem, if it cannot be parsed."""
-        try:
-            return self._parsed(line.text, *further)
-        except ExpressionError as error:
-            self.problems.refuse(line.line, error)
-            return None
 
     def _task_defines(self, name: str, text: str) -> bool:
         """Whether the task defines the same feature: `to_text(whole=True)` repeats its definitions."""
