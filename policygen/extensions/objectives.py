@@ -14,7 +14,7 @@ from policygen.policies.parts import Parts
 from policygen.policies.shaping import OBJECTIVE, POTENTIAL, REWARD, Measure, Shaping
 from policygen.prompts.sections import Section, add_section
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Node, names_in, needed_by, read_by, remembered_in
+from policygen.quantities.tree import Call, Node, names_in, needed_by, negated, read_by, remembered_in
 from policygen.runs.attempt import Attempt
 from policygen.runs.notes import SHAPING
 from policygen.runs.state import Context
@@ -76,8 +76,10 @@ def _objective(attempt: Attempt, context: Context) -> dict[str, Any]:
     shaping = SHAPING.of(attempt)
     assert shaping is not None
     groups = _groups(attempt, context) if shaping.objective else []
-    measure = Measure(context.task, shaping)
-    sums = [measure.sums_of_terms(episodes).mean(axis=1) for _, episodes in groups]
+    objective = Measure(context.task, shaping).objective
+    terms = list(map(to_text, summands(objective))) if objective is not None and groups else []
+    measures = [Measure(context.task, Shaping(shaping.lets, text)) for text in terms]
+    means = [[float(measure.sums(episodes).mean()) for _, episodes in groups] for measure in measures]
     return {
         "number": attempt.number,
         "is_best": attempt is context.best,
@@ -85,9 +87,25 @@ def _objective(attempt: Attempt, context: Context) -> dict[str, Any]:
         "refinement": attempt.tuned.refinement,
         # each group's name, number of episodes and mean return; then the mean sum per episode of each term and of all
         "groups": [(name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups],
-        "terms": [(text, [float(one[i]) for one in sums]) for i, text in enumerate(measure.terms)] if groups else [],
-        "total": [float(one.sum()) for one in sums],
+        "terms": list(zip(terms, means, strict=True)),
+        "total": [float(np.sum(one)) for one in zip(*means, strict=True)],
     }
+
+
+def summands(node: Node) -> list[Node]:
+    """Return the terms of a sum: `a - 2*b + c` has `a`, `-2*b` and `c`."""
+    match node:
+        case Call("+", (left, right)):
+            return summands(left) + summands(right)
+        case Call("-", (left, right)):
+            return summands(left) + [_negative(term) for term in summands(right)]
+        case Call("neg", (Call("+" | "-", _) as inner,)):
+            return [_negative(term) for term in summands(inner)]
+    return [node]
+
+
+def _negative(node: Node) -> Node:
+    return negated(node) or Call("neg", (node,))
 
 
 def _groups(attempt: Attempt, context: Context) -> list[tuple[str, Sequence[Trajectory]]]:

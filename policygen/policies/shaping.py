@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import Reader, decision_columns, parse_lets
-from policygen.quantities.spelling import Array, ColumnFunction, compiled, finite
-from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Node, names_in, negated, remembered_in
+from policygen.quantities.spelling import Array, compiled, finite
+from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import names_in, remembered_in
 from policygen.tasks.task import Task, decision_names
 
 OBJECTIVE, POTENTIAL, REWARD = "objective", "potential", "reward"
@@ -48,7 +48,6 @@ class Measure:
 
     Attributes:
         objective, potential: the expressions; None without one.
-        terms: the terms of the objective as text; the objective is their sum.
 
     Raises:
         PolicyError: the shaping does not fit the task.
@@ -72,12 +71,8 @@ class Measure:
             raise PolicyError(f"damaged objective: it reads `prev({REWARD})`; use `{REWARD}`, the reward of this step")
         self.objective = objective if shaping.objective else None
         self.potential = potential if shaping.potential else None
-        terms = summands(objective) if shaping.objective else []
-        self.terms = tuple(map(to_text, terms))
         self._decided = decision_columns(task)
-        # Functions of quantities, parts of the decision and the reward.
-        read = (*self._reader.names, *names)
-        self._objective, self._terms = compiled([objective], read), compiled(terms, read)
+        self._objective = compiled([objective], (*self._reader.names, *names))
         self._potential = compiled([potential], self._potential_reader.names)
 
     @property
@@ -92,35 +87,25 @@ class Measure:
             observations: shape (n, d).
         """
         quantities = self._reader.columns(np.asarray(observations, np.float64).T)
-        return np.asarray(self._computed(self._objective, quantities, actions, rewards)[0])
+        return self._of_steps(quantities, actions, rewards)
 
     def sums(self, episodes: Sequence[Any]) -> Column:
         """Return the sum of the objective over the steps of each trajectory, shape (episodes,)."""
-        return np.asarray(self._sums(self._objective, 1, episodes)[0])
-
-    def sums_of_terms(self, episodes: Sequence[Any]) -> Column:
-        """Return the sum of each of the `terms` over the steps of each trajectory, shape (terms, episodes)."""
-        return self._sums(self._terms, len(self.terms), episodes)
-
-    def _sums(self, function: ColumnFunction, count: int, episodes: Sequence[Any]) -> Column:
-        played, sums = [t for t in episodes if t.length], np.zeros((count, len(episodes)))
-        if not played or not count:
+        played, sums = [t for t in episodes if t.length], np.zeros(len(episodes))
+        if not played:
             return sums
         quantities = self._reader.along_all([(t.observations[:-1].astype(np.float64), t.actions) for t in played])
         actions, rewards = (np.concatenate([getattr(t, name) for t in played]) for name in ("actions", "rewards"))
-        computed = self._computed(function, quantities, actions, rewards)
         starts = np.cumsum([0, *(t.length for t in played[:-1])])
-        sums[:, [i for i, t in enumerate(episodes) if t.length]] = np.add.reduceat(computed, starts, axis=1)
+        sums[[t.length > 0 for t in episodes]] = np.add.reduceat(self._of_steps(quantities, actions, rewards), starts)
         return sums
 
-    def _computed(
-        self, function: ColumnFunction, quantities: Sequence[Array], actions: Array, rewards: Array
-    ) -> Column:
-        """Return the values of some expressions at n steps, shape (expressions, n); they are made finite."""
+    def _of_steps(self, quantities: Sequence[Array], actions: Array, rewards: Array) -> Column:
+        """Return the objective at n steps, shape (n,), made finite."""
         columns = [*quantities, *self._decided(actions), np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):
-            found = function(columns)
-        return np.stack([finite(np.broadcast_to(values, len(rewards)).astype(np.float64)) for values in found])
+            (values,) = self._objective(columns)
+        return finite(np.broadcast_to(values, len(rewards)).astype(np.float64))
 
     def potentials(self, observations: Array) -> Column:
         """Return the potential, shape (n,), of states observed as shape (n, d); zeros without a potential."""
@@ -128,19 +113,3 @@ class Measure:
         with np.errstate(all="ignore"):
             (values,) = self._potential(quantities)
         return finite(np.broadcast_to(values, len(observations)).astype(np.float64))
-
-
-def summands(node: Node) -> list[Node]:
-    """Return the terms of a sum: `a - 2*b + c` has `a`, `-2*b` and `c`."""
-    match node:
-        case Call("+", (left, right)):
-            return summands(left) + summands(right)
-        case Call("-", (left, right)):
-            return summands(left) + [_negative(term) for term in summands(right)]
-        case Call("neg", (Call("+" | "-", _) as inner,)):
-            return [_negative(term) for term in summands(inner)]
-    return [node]
-
-
-def _negative(node: Node) -> Node:
-    return negated(node) or Call("neg", (node,))
