@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import ProviderError, UsageError
+from policygen.errors import ExpressionError, ProviderError, UsageError
 from policygen.llm.base import Diagnosis
 from policygen.llm.messages import NO_MODEL, Prompt, Reply
 from policygen.policies.features import CellReader, cell_reader
 from policygen.policies.table import TablePolicy
-from policygen.proposers.builtin_linear import CLOCK, is_too_long, next_linear, random_linear, terms_of
+from policygen.proposers.builtin_linear import CLOCK, next_linear, random_linear, terms_of
+from policygen.quantities.text import parse_expression
 from policygen.runs.attempt import text_digest
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
@@ -88,11 +89,14 @@ def check_search(task: Task, config: RunConfig) -> None:
     if config.shape:
         raise UsageError(f"--shape is for language models: {llm} proposes no objectives; add --llm, or leave it out")
     terms = terms_of(task, config.memory)
-    if config.policy == "linear" and is_too_long(terms):
-        raise UsageError(
-            f"{llm} would weigh {len(terms)} quantities in each equation, more than can be read; name those that "
-            "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
-        )
+    if config.policy == "linear":
+        try:
+            parse_expression(" + ".join([*(f"-0.12345*{name}" for name in terms), "0.12345"]), terms)
+        except ExpressionError:
+            raise UsageError(
+                f"{llm} would weigh {len(terms)} quantities in each equation, more than can be read; name those that "
+                "matter as `inputs` in a task file of your own (`policygen new` writes one), or ask a language model"
+            ) from None
     own = {CLOCK, *terms} - {*terms_of(task, memory=False)}
     if config.memory and (taken := own & {*task.quantity_names}):
         raise UsageError(f"--memory defines `{min(taken)}`, which task {task.name} has already; rename it there")

@@ -38,7 +38,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.spelling import finite
-from policygen.quantities.text import MAX_CHARACTERS, MAX_NODES, format_number, to_digits, to_text
+from policygen.quantities.text import format_number, to_digits, to_text
 from policygen.quantities.tree import Name, Node, constants, linear_terms, with_constants
 from policygen.runs.attempt import Attempt, text_digest
 from policygen.runs.state import Context
@@ -49,8 +49,6 @@ OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model prop
 _FIRST_STEP = 1.0  # standard deviation of the first change of each weight
 _FIRST_SHARE = 0.3  # first relative change of the constants of a policy that a model or the user wrote
 _RANDOM_STARTS = 4  # policies with random weights, before the evolution strategy begins
-_NODES_PER_TERM = 4  # of an equation's tree: a name, a weight, a product, a sum
-_LONGEST_WEIGHT = "-0.12345*"
 CLOCK, SUM = "clock", "sum_"
 RATE = 0.3  # first rate of the clock in radians per step: a period of 21 steps
 _WAVES = {f"{CLOCK}_{wave}{n}": f"{wave}({n}*{CLOCK})" for n in (1, 2) for wave in ("sin", "cos")}
@@ -78,12 +76,6 @@ def terms_of(task: Task, memory: bool) -> list[str]:
     inputs = inputs_of(task)
     remembered = [*_WAVES, *(SUM + name for name in inputs)] if memory else []
     return [PREFIX + name for name in inputs] + remembered
-
-
-def is_too_long(terms: Sequence[str]) -> bool:
-    """Whether an equation with these terms is too long to parse."""
-    characters = sum(len(f"{name} + {_LONGEST_WEIGHT}") for name in terms)
-    return characters > MAX_CHARACTERS or len(terms) * _NODES_PER_TERM > MAX_NODES
 
 
 def _rate_of(policy: Policy | None) -> float:
