@@ -123,7 +123,7 @@ def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
 
 def quantities(t: Trajectory, reader: Reader) -> dict[str, Column]:
     """Return all observations, features that `reader` computes, and continuous actions, by name, each of shape (T,)."""
-    task, columns = reader.task, reader.along(t.observations[:-1], t.actions)
+    task, columns = reader.task, reader.along((t.observations[:-1], t.actions))
     # Remembered values are shown at their own step, and texts as texts.
     slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
     arrays = {

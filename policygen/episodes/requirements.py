@@ -224,7 +224,7 @@ class _Compiled:
 
     def values(self, trajectory: Trajectory) -> list[Floats]:
         """Return condition, event (if any) and sides at the T + 1 observations, the last with the last action."""
-        quantities = self._reader.along(trajectory.observations.astype(np.float64), trajectory.actions)
+        quantities = self._reader.along((trajectory.observations.astype(np.float64), trajectory.actions))
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
         decided = decision_columns(self._task)(actions)
         info, n = dict(trajectory.info), len(trajectory.observations)

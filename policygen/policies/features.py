@@ -126,31 +126,26 @@ class Reader:
             part = decided[0] if self.task.action_space == "discrete" else lowering.add("part", decided[0], data=k)
         return part if label is None else lowering.add("equals", part, data=label)
 
-    def along(self, observations: Array, actions: Array) -> list[Array]:
-        """Return all quantities at the steps of one episode, as `columns` does; remembered values come from its steps.
+    def along(self, *episodes: tuple[Array, Array]) -> list[Array]:
+        """Return all quantities at the steps of some episodes, concatenated, as `columns` does.
 
         Args:
-            observations: shape (T, d), or (T + 1, d) with the one after the last action.
-            actions: shape (T,), or one row per step.
+            episodes: observations, shape (T, d), or (T + 1, d) with the one after the last action, and actions, shape
+                (T,), or one row per step. Remembered values come from the episode's own steps.
         """
         if not self.remembered:
-            return self.columns(observations.T)
-        names = [*self.names, *decision_names(self.task)]
-        where = [names.index(name) for name in self.remembered]
-        decided = np.column_stack(decision_columns(self.task)(actions)).tolist()
-        rows, memory = list[list[float]](), [math.nan] * len(self.remembered)
-        for step, observation in enumerate(observations.tolist()):
-            if step:
-                known = rows[-1] + decided[step - 1]
-                memory = [known[i] for i in where]
-            rows.append(self.row(observation + memory))
-        return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
-
-    def along_all(self, episodes: Sequence[tuple[Array, Array]]) -> list[Array]:
-        """Return all quantities at the steps of some episodes, concatenated; see `along` for their arrays."""
-        if not self.remembered:
             return self.columns(np.concatenate([observations for observations, _ in episodes]).T)
-        return [np.concatenate(columns) for columns in zip(*(self.along(*each) for each in episodes), strict=True)]
+        names, decided = [*self.names, *decision_names(self.task)], decision_columns(self.task)
+        where = [names.index(name) for name in self.remembered]
+        rows: list[list[float]] = []
+        for observations, actions in episodes:
+            parts, memory = np.column_stack(decided(actions)).tolist(), [math.nan] * len(where)
+            for step, observation in enumerate(observations.tolist()):
+                if step:
+                    known = rows[-1] + parts[step - 1]
+                    memory = [known[i] for i in where]
+                rows.append(self.row(observation + memory))
+        return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
     def refusal(self, observation: Any) -> PolicyError:
         """Return the error for an input that is not one observation of the policy, or lacks the memory."""
@@ -185,7 +180,7 @@ class CellReader(Reader):
 
     def cells_along(self, *episodes: tuple[Array, Array]) -> npt.NDArray[np.int32]:
         """Return the cell indices at all steps of some episodes, concatenated; see `along` for the arguments."""
-        return self._cells(self.along_all(episodes))
+        return self._cells(self.along(*episodes))
 
     def _cells(self, quantities: Sequence[Array]) -> npt.NDArray[np.int32]:
         columns = dict(zip(self.names, quantities, strict=True))

@@ -94,7 +94,7 @@ class Measure:
         played, sums = [t for t in episodes if t.length], np.zeros(len(episodes))
         if not played:
             return sums
-        quantities = self._reader.along_all([(t.observations[:-1].astype(np.float64), t.actions) for t in played])
+        quantities = self._reader.along(*((t.observations[:-1].astype(np.float64), t.actions) for t in played))
         actions, rewards = (np.concatenate([getattr(t, name) for t in played]) for name in ("actions", "rewards"))
         starts = np.cumsum([0, *(t.length for t in played[:-1])])
         sums[[t.length > 0 for t in episodes]] = np.add.reduceat(self._of_steps(quantities, actions, rewards), starts)

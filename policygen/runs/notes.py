@@ -163,8 +163,8 @@ def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) 
     steps = sum(t.length for t in trajectories)
     if policy is None or not formulas or not steps:
         return None
-    parts = [policy.reader.along(t.observations[:-1], t.actions) for t in trajectories]
-    columns = [np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True)]
+    along = policy.reader.along(*((t.observations[:-1], t.actions) for t in trajectories))
+    columns = [column.astype(np.float64) for column in along]
     with np.errstate(all="ignore"):
         values = compiled([node for _, node in formulas], policy.reader.names)(columns)
     shares = ((name, float(np.mean(~np.isfinite(v)))) for (name, _), v in zip(formulas, values, strict=True))

@@ -141,7 +141,7 @@ def test_a_chaotic_clock_is_read_from_a_trajectory_as_it_was_played(engine: str,
         (played,) = simulator.play(policy, [300])
 
     def farthest(observations: Any) -> float:
-        clock = policy.reader.along(observations, played.actions)[policy.reader.names.index("clock")]
+        clock = policy.reader.along((observations, played.actions))[policy.reader.names.index("clock")]
         return float(np.abs(0.5 * np.cos(clock) - played.actions[:, 0]).max())
 
     rounded = played.observations[:-1]

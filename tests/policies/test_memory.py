@@ -134,7 +134,7 @@ def test_an_episode_can_be_followed_later(policy):
     with Simulator(replace(policy.task, max_steps=60)) as simulator:
         [episode] = simulator.play(policy, [4])
     controller = policy.controller()
-    columns = policy.reader.along(episode.observations[:-1], episode.actions)
+    columns = policy.reader.along((episode.observations[:-1], episode.actions))
     for step, observation in enumerate(episode.observations[:-1]):
         row = policy.reader.row([*observation.tolist(), *controller.memory])
         assert np.array_equal([column[step] for column in columns], row, equal_nan=True)

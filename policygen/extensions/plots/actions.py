@@ -166,7 +166,7 @@ def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
                 episodes = simulator.play(policy, range(EPISODES))
         except PolicygenError as error:
             why = str(error)
-    along = [reader.along(one.observations[:-1], one.actions) for one in episodes]
+    along = [reader.along((one.observations[:-1], one.actions)) for one in episodes]
     paths = [dict(zip(reader.names, (np.asarray(c, np.float64) for c in columns), strict=True)) for columns in along]
     rng, axes = np.random.default_rng(0), []
     for name in names:

@@ -186,7 +186,9 @@ def _same_actions(policy: Policy, episode: Trajectory) -> bool:
     observations = episode.observations[:-1]
     if not policy.remembers:
         return np.array_equal(policy.act(observations), episode.actions)
-    return np.array_equal(policy.act_on_quantities(policy.reader.along(observations, episode.actions)), episode.actions)
+    return np.array_equal(
+        policy.act_on_quantities(policy.reader.along((observations, episode.actions))), episode.actions
+    )
 
 
 def _shrink(path: _Path) -> None:
