@@ -135,7 +135,10 @@ def frames(policy: Policy, shown: Mapping[str, Trajectory], most: float) -> Iter
             every = max(1, math.ceil(pace * faster / RATE), math.ceil(episode.length * len(shown) / most))
             signals_until = _signals(policy, episode)
             for step, is_last, earned, picture in replayed(env, task, episode, range(0, episode.length, every)):
-                drawn, strip = _fitted(picture), signals_until(step)
+                drawn, strip = Image.fromarray(picture), signals_until(step)
+                scale = min(WIDTH / drawn.width, WIDTH / drawn.height)
+                how = Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.NEAREST
+                drawn = drawn.resize((max(1, round(drawn.width * scale)), max(1, round(drawn.height * scale))), how)
                 height = height or drawn.height
                 image = Image.new("RGB", (WIDTH, height + 4 * _MARGIN + 2 * _TEXT + strip.height), "white")
                 image.paste(drawn, ((WIDTH - drawn.width) // 2, 0))
@@ -197,14 +200,6 @@ def _signals(policy: Policy, episode: Trajectory) -> Callable[[int], Image.Image
         return image
 
     return until
-
-
-def _fitted(picture: npt.NDArray[np.uint8]) -> Image.Image:
-    """Scale a picture to fit into a square of the frame's width."""
-    image = Image.fromarray(picture)
-    scale = min(WIDTH / image.width, WIDTH / image.height)
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    return image.resize(size, Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.NEAREST)
 
 
 @functools.cache

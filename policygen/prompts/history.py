@@ -207,7 +207,11 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
     if widths and max(widths) > TOLD_APART * min(widths):
         for place, value in best.tuned.spread:
             spread.setdefault(place, []).append(100 * value)
-    text = _squeezed(best.policy.to_text())
+    # A table has no spaces that align its columns.
+    text = "\n".join(
+        re.sub(r" +", " ", re.sub(r" ?-{3,} ?", "---", line)) if line.startswith("|") else line
+        for line in best.policy.to_text().splitlines()
+    )
     tuned = moved(best.proposed, best.policy)
     proposed = best.tuned.proposed.policy.to_text() if best.tuned.proposed is not None and not tuned else ""
     return {
@@ -239,14 +243,6 @@ def _at_an_end(policy: Policy) -> list[tuple[str, float, float, float]]:
         if math.isfinite(ends[0])
     ]
     return [one for one in ranged if min(one[1] - one[2], one[3] - one[1]) < AT_AN_END * (one[3] - one[2])]
-
-
-def _squeezed(text: str) -> str:
-    """Return a table without the spaces that align its columns."""
-    return "\n".join(
-        re.sub(r" +", " ", re.sub(r" ?-{3,} ?", "---", line)) if line.startswith("|") else line
-        for line in text.splitlines()
-    )
 
 
 def shortened(best: View, characters: int) -> View:

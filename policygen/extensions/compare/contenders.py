@@ -153,7 +153,9 @@ def _monitor(file: Path) -> pd.DataFrame:
     try:
         start = float(json.loads(first.removeprefix("#"))["t_start"])
         header, *lines = csv.reader(rest.splitlines())
-        whole = [line for line in lines if len(line) == len(header) and not any(map(_is_joined, line))]
+        # A joined cell begins with a number, but is none.
+        joined = [line for line in lines if any(_NUMBER.match(one) and not _NUMBER.fullmatch(one) for one in line)]
+        whole = [line for line in lines if len(line) == len(header) and line not in joined]
         table = pd.DataFrame([line for line in whole if line != header], columns=header)
         rows = table[["r", "l", "t"]].astype(float).assign(start=start)
         if not (rows.abs() <= LARGEST).to_numpy().all():
@@ -161,8 +163,3 @@ def _monitor(file: Path) -> pd.DataFrame:
     except (KeyError, TypeError, ValueError, RecursionError, csv.Error) as error:
         raise UsageError(f"{file} is not a monitor file of Stable-Baselines3: {' '.join(str(error).split())}") from None
     return rows.assign(t=rows["t"] + start)
-
-
-def _is_joined(cell: str) -> bool:
-    """Whether a cell begins with a number, but is none."""
-    return _NUMBER.match(cell) is not None and _NUMBER.fullmatch(cell) is None

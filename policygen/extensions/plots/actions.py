@@ -93,7 +93,7 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
     Raises:
         UsageError: the policy reads nothing, or the range of a quantity is unknown.
     """
-    axes = _binned(policy) if isinstance(policy, TablePolicy) else _continuous(policy, episodes)
+    axes = _quantities(policy, episodes)
     if not axes:
         raise UsageError(f"the policy for {policy.task.name} reads nothing, so there is no map of its actions")
     influence = _influence(policy, axes)
@@ -133,15 +133,6 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
 # --- quantities ------------------------------------------------------------------------------------------------------
 
 
-def _binned(policy: TablePolicy) -> list[_Axis]:
-    """Return the quantities of a table; their samples are random bins."""
-    rng, axes = np.random.default_rng(0), []
-    for one in policy.grid.dimensions:
-        samples = rng.integers(one.bins, size=SAMPLES).astype(np.float64)
-        axes.append(_Axis(one.name, _label(policy.task, one.name), np.arange(float(one.bins)), samples, one))
-    return axes
-
-
 def quantities_behind(policy: Policy) -> frozenset[str]:
     """Return the observations and remembered values that decide the actions, directly or through features."""
     features = dict(policy.reader.needed)
@@ -151,11 +142,19 @@ def quantities_behind(policy: Policy) -> frozenset[str]:
     return behind
 
 
-def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
-    """Return the quantities that decide the actions of equations.
+def _quantities(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
+    """Return the quantities that decide the actions; the samples of a table are random bins.
 
-    They are observations and remembered values or, if these are more than two, the features in use if these are not.
+    Those of equations are observations and remembered values or, if these are more than two, the features in use if
+    these are not.
     """
+    rng = np.random.default_rng(0)
+    if isinstance(policy, TablePolicy):
+        samples = [rng.integers(one.bins, size=SAMPLES).astype(np.float64) for one in policy.grid.dimensions]
+        return [
+            _Axis(one.name, _label(policy.task, one.name), np.arange(float(one.bins)), own, one)
+            for one, own in zip(policy.grid.dimensions, samples, strict=True)
+        ]
     reader, behind = policy.reader, quantities_behind(policy)
     direct = policy.names_read() | {slot_of(name) for name in reader.previous}
     names = [name for name in reader.names if name in (direct if len(direct) <= 2 < len(behind) else behind)]
@@ -168,15 +167,15 @@ def _continuous(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
             why = str(error)
     along = [reader.along((one.observations[:-1], one.actions)) for one in episodes]
     paths = [dict(zip(reader.names, (np.asarray(c, np.float64) for c in columns), strict=True)) for columns in along]
-    rng, axes = np.random.default_rng(0), []
+    axes = []
     for name in names:
         visited = np.concatenate([path[name] for path in paths] or [np.array([])])
         ends = _range(policy.task, name, visited[np.isfinite(visited)])
         if ends is None:
             reason = f"no episode could be played: {why}" if why else "it has no value in the episodes"
             raise UsageError(f"there is no map of the actions: the task states no range of `{name}`, and {reason}")
-        samples = visited[:: max(1, len(visited) // SAMPLES)] if paths else rng.uniform(*ends, SAMPLES)
-        axes.append(_Axis(name, _label(policy.task, name), np.linspace(*ends, POINTS), samples))
+        along_it = visited[:: max(1, len(visited) // SAMPLES)] if paths else rng.uniform(*ends, SAMPLES)
+        axes.append(_Axis(name, _label(policy.task, name), np.linspace(*ends, POINTS), along_it))
     return axes
 
 

@@ -287,8 +287,8 @@ def _by_slurm(orders: Sequence[Order], options: Sequence[str], at_a_time: int) -
         raise
     broken = [(job, order) for job, order in zip(jobs, orders, strict=True) if not order.ended]
     for job, order in broken:
-        trace = str(job.exception()).partition("\n---")[2].partition("\n---")[0] or str(job.exception())
-        why = trace.strip().rpartition("\n")[2]
+        said = str(job.exception())  # which waits for a result of the job
+        why = (said.partition("\n---")[2].partition("\n---")[0] or said).strip().rpartition("\n")[2]
         order.fail(f"{why[:300]}; its output is in {job.paths.stdout}")
     if not broken:
         shutil.rmtree(logs)

@@ -112,6 +112,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return list(jobs)
 
     monkeypatch.setattr(submitit, "SlurmExecutor", LocalExecutor)
+    monkeypatch.setattr(submitit.core.core.Job, "_results_timeout_s", 0.5)  # of a killed job
     monkeypatch.setattr(conduct.shutil, "which", lambda name: name)
     monkeypatch.setattr(conduct, "SECONDS_BETWEEN_LOOKS", 0.05)
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
