@@ -22,7 +22,6 @@ from policygen.episodes.score import Score, episode_seeds
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider
-from policygen.llm.store import Cache
 from policygen.outgoing import as_html, redacted
 from policygen.policies.parse import NOTHING_FOUND
 from policygen.policies.parse import parse as parse_text
@@ -150,10 +149,7 @@ def run(
         values["start"] = begin.to_text(whole=True) if isinstance(begin, Policy) else policy_text(begin)
     config = effective_config(loaded, loaded.name, options={**values, "llm": own.spec if own else llm})
     config = config.trusted() if trust else config
-    replies = Cache(Path(cache)) if cache is not None else None  # an unusable folder fails before the run begins
-    active_run = start(loaded, config, Path(out), own)
-    active_run.cache = replies
-    return _carry_out(active_run, listeners, on_attempt)
+    return _carry_out(start(loaded, config, Path(out), own, cache=cache), listeners, on_attempt)
 
 
 def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:

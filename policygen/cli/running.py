@@ -98,15 +98,13 @@ def _start(
     loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
 ) -> tuple[Run, Sequence[Tracker | RunPage]]:
     """Begin a run, print its settings, and return it with the listeners that options ask for."""
-    from policygen.llm.store import Cache
     from policygen.search.run import start
     from policygen.tasks.load import CUT
     from policygen.tasks.task import KIND_WORDS
 
-    cache, trust = options["cache"], options["trust"]
-    listeners, answers = opt.listeners(options["track"], options["report"]), Cache(cache) if cache is not None else None
-    active_run = start(loaded, config.trusted() if trust else config, options["out"], provider)
-    active_run.cache = answers
+    listeners = opt.listeners(options["track"], options["report"])
+    started = config.trusted() if options["trust"] else config
+    active_run = start(loaded, started, options["out"], provider, cache=options["cache"])
     chosen, more = active_run.config, ""
     if (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes):
         why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
@@ -144,7 +142,6 @@ def resume(run_folder: Path, **options: Any) -> None:
     With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command. Repeat
     --llm to trust its address, or to give the password in it (the run stores none).
     """
-    from policygen.llm.store import Cache
     from policygen.search.resume import resume as resume_run
 
     if opt.installed("sweeps"):
@@ -153,10 +150,8 @@ def resume(run_folder: Path, **options: Any) -> None:
         if is_sweep(run_folder):
             raise UsageError(f"{run_folder} is a sweep: repeat the command that began it")
     changes = opt.stated(options)
-    listeners, cache = opt.listeners(options["track"], options["report"]), options["cache"]
-    answers = Cache(cache) if cache is not None else None
-    active_run = resume_run(run_folder, changes=changes, trust=options["trust"])
-    active_run.cache = answers
+    listeners = opt.listeners(options["track"], options["report"])
+    active_run = resume_run(run_folder, changes=changes, trust=options["trust"], cache=options["cache"])
     attempts = active_run.search.attempts
     say(f"continuing after attempt {attempts[-1].number}" if attempts else "continuing: no attempt was recorded yet")
     opt.say_own_templates(active_run.config)

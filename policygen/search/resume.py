@@ -23,7 +23,7 @@ from policygen.files import damaged, find_run
 from policygen.llm import Provider, connect, read_spec
 from policygen.llm.base import cost
 from policygen.llm.messages import Exchange, FailedExchange, Prompt
-from policygen.llm.store import REMEDY
+from policygen.llm.store import REMEDY, Cache
 from policygen.prompts.render import render_prompt
 from policygen.prompts.templates import improve_template, own_templates
 from policygen.proposers.builtin import Builtin
@@ -52,6 +52,7 @@ def resume(
     *,
     trust: bool = False,
     env: Any = None,
+    cache: Path | None = None,
 ) -> Run:
     """Load a run: an interrupted one continues as if it had not been interrupted.
 
@@ -61,6 +62,7 @@ def resume(
         trust: whether the user trusts the folder. If not, a key goes only to a server that the changes name, and
             the task may name no module to import and no path to read.
         env: the environment or its factory, if a program passed one.
+        cache: folder of cached replies.
 
     Raises:
         LogbookError: it is not a run folder, it is damaged, or the run is finished and gets no larger budget.
@@ -68,9 +70,12 @@ def resume(
     """
     logbook = Logbook(folder)
     logbook.config()  # raises if it is not a run folder
+    replies = Cache(cache) if cache is not None else None
     logbook.lock()
     try:
-        return _resumed(logbook, provider, changes, trust=trust, env=env)
+        run = _resumed(logbook, provider, changes, trust=trust, env=env)
+        run.cache = replies
+        return run
     except BaseException:
         logbook.release()
         raise

@@ -137,11 +137,20 @@ class Run:
         self.logbook.release()
 
 
-def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = None, *, name: str = "") -> Run:
+def start(
+    task: Task,
+    config: RunConfig,
+    out: Path,
+    provider: Provider | None = None,
+    *,
+    name: str = "",
+    cache: str | Path | None = None,
+) -> Run:
     """Begin a new run in a new folder under `out`.
 
     Args:
         name: name of the folder; by default from task, provider, time and seed.
+        cache: folder of cached replies.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
@@ -149,6 +158,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     """
     if config.llm == "replay:latest":  # `latest` changes with the next run
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
+    replies = Cache(Path(cache)) if cache is not None else None  # an unusable folder fails before the run begins
     provider = provider or connect(config.llm, llm_options(config))
     task, config = prepared(task, config)
     warn_if_unseeded(task)
@@ -157,7 +167,7 @@ def start(task: Task, config: RunConfig, out: Path, provider: Provider | None = 
     _check_replay(proposer, task, config)
     search = new_search(task)
     logbook = Logbook.create(out, task, config, texts_used(config), name=name)
-    return Run(config, proposer, logbook, search, Ledger(config, env_steps=task.steps_taken))
+    return Run(config, proposer, logbook, search, Ledger(config, env_steps=task.steps_taken), cache=replies)
 
 
 def _check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:

@@ -140,8 +140,7 @@ def test_a_run_that_is_interrupted_goes_on_with_the_cache_as_if_it_had_not_been(
         with pytest.raises(KeyError):
             run(server, "three", on_attempt=stop)
         (folder,) = Path("three").iterdir()
-        left = resume(folder, changes={"base_url": server.openai_url})
-        left.cache = Cache(Path("answers"))
+        left = resume(folder, changes={"base_url": server.openai_url}, cache=Path("answers"))
         carry_out(left)
         assert len(server.chats) == 4
     assert (figure(left, "requests"), figure(left, "replies from the cache")) == (0, 4)

@@ -16,7 +16,6 @@ from typing import Literal
 from policygen.errors import LogbookError, PolicygenError
 from policygen.extensions.sweeps.plan import Cell
 from policygen.files import read, write_atomically
-from policygen.llm.store import Cache
 from policygen.runs.config import CHANGEABLE, RunConfig, effective_config, read_assignment
 from policygen.runs.listeners import Listener
 from policygen.runs.logbook import FolderInUse, Logbook, Summary
@@ -164,10 +163,7 @@ def begin(order: Order) -> Run:
         stated = dict(map(read_assignment, order.settings))
         repeated = {name: value for name, value in stated.items() if name in (*CHANGEABLE, "extra_body")}
         repeated |= {"llm": cell.llm} if "@http" in cell.llm else {}
-        run = resume(order.run_folder, changes=repeated, trust=order.execution.trust)
-    else:
-        task, config = config_of(cell, order.settings, trust=order.execution.trust)
-        config = config.trusted() if order.execution.trust else config
-        run = start(task, config, order.folder, name=cell.key)
-    run.cache = Cache(order.execution.cache) if order.execution.cache is not None else None
-    return run
+        return resume(order.run_folder, changes=repeated, trust=order.execution.trust, cache=order.execution.cache)
+    task, config = config_of(cell, order.settings, trust=order.execution.trust)
+    config = config.trusted() if order.execution.trust else config
+    return start(task, config, order.folder, name=cell.key, cache=order.execution.cache)
