@@ -18,7 +18,7 @@ from policygen.extensions.sweeps.plan import PROTOCOL, Suite
 from policygen.policies.parse import parse
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.facts import CURVE_COLUMNS
-from policygen.tasks import load, perturb
+from policygen.tasks import perturb, taskfile
 from policygen.tasks.task import PolicyKind, Task
 
 DOCS = CHECKOUT / "docs"
@@ -75,8 +75,8 @@ def test_the_grammar_names_every_function() -> None:
     ("page", "names"),
     [
         ("language", FUNCTION_NAMES),
-        ("files", [field.alias or name for name, field in load._TaskFile.model_fields.items()]),
-        ("files", [field.alias or name for name, field in load._RequirementEntry.model_fields.items()]),
+        ("files", [field.alias or name for name, field in taskfile.TaskFile.model_fields.items()]),
+        ("files", [field.alias or name for name, field in taskfile._RequirementEntry.model_fields.items()]),
         ("files", [*Suite.model_fields, *(name for name in PROTOCOL if name.startswith("max_"))]),
         ("files", perturb.KINDS),
         ("files", CURVE_COLUMNS),

@@ -6,19 +6,39 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from searched import made
 from support import Written, attempts_of, fenced
 
 import policygen
 from policygen.episodes.players import Simulator
-from policygen.episodes.score import sampled_score
+from policygen.episodes.score import Score, sampled_score, score_of_returns
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse
-from policygen.runs.attempt import MOST_CACHED, Attempt, Played, SavedPolicy, saved
-from policygen.runs.logbook import Logbook
+from policygen.runs.attempt import (
+    MOST_CACHED,
+    Attempt,
+    Counts,
+    Played,
+    Requests,
+    SavedPolicy,
+    Standing,
+    Tuned,
+    TuningState,
+    saved,
+)
+from policygen.runs.logbook import (
+    SUMMARY,
+    Logbook,
+    Summary,
+    attempt_from_record,
+    attempt_to_record,
+)
+from policygen.runs.notes import UNDEFINED
 from policygen.search.resume import load_run
+from policygen.tasks.load import load_task
 
 LINES = "left = 0\nright = {}*angle + 0.25*spin"
 
@@ -91,3 +111,41 @@ def test_a_run_that_goes_on_reads_the_policy_of_its_best_alone(run_folder: Path)
         assert not other.failed
     finally:
         (run_folder / "attempts.jsonl").write_bytes(whole)
+
+
+# --- saved forms -----------------------------------------------------------------------------------------------------
+
+SAMPLED = score_of_returns(np.array([1.0, 2.0, 4.0]), (5, 6, 7), "copies")
+EXACT = Score(0.5, 0.5, (0.5, 0.5), True, "exact")
+
+
+@pytest.mark.parametrize("score", [SAMPLED, EXACT, score_of_returns(np.array([3.0]), (1,), "copies")])
+def test_a_summary_comes_back_as_it_was(score: Score) -> None:
+    summary = Summary(score, SAMPLED, ("late", "noisy"), "all is done", 0.5, asks_a_model=False)
+    written = json.loads(json.dumps(SUMMARY.dump_python(summary)))
+    assert SUMMARY.validate_python(written) == summary
+
+
+def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:
+    task = load_task("frozenlake")
+    policy = parse("| row | column | action |\n| * | * | down |", task).policy
+    attempt = Attempt(
+        2,
+        saved(policy),
+        SAMPLED,
+        Played((3, 9, 4), (True, False, True), {"goal": (1.0, 0.0, 2.0)}),
+        kind="tuning",
+        notes={UNDEFINED.key: (("x", 0.5), ("y", float("inf")))},
+        requests=Requests(usd=None),
+        tuned=Tuned(
+            "cma", saved(policy), EXACT, (("levels", 0.1),), TuningState((0.1, 2.5), (-0.5,), 2.5, climbing=True)
+        ),
+        standing=Standing(validated_mean=0.25, validated_episodes=4),
+        counts=Counts(7, 30, wall_seconds=0.5),
+    )
+    written = json.loads(json.dumps(attempt_to_record(attempt)))
+    assert "task" not in written["policy"]
+    back = attempt_from_record(written, task)
+    assert back.returns == (1.0, 2.0, 4.0)
+    assert back == attempt
+    assert (back.policy, back.proposed) == (policy, policy)
