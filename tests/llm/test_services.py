@@ -373,7 +373,7 @@ def test_several_system_messages_are_joined_where_there_is_room_for_one(keys: No
     assert anthropic.body["system"] == "one\n\ntwo"
 
 
-# --- Gemini: two variables for its key, quotas, waits in the details of an error ---------------------------------------
+# --- Gemini: two variables for its key, quotas, waits in the details of an error --------------------------------------
 
 
 def _exhausted(message: str, *details: dict[str, object]) -> Scripted:
