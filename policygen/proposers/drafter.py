@@ -25,8 +25,8 @@ from policygen.quantities.grid import Grid
 from policygen.quantities.text import is_name
 from policygen.runs.request_log import RequestLog
 from policygen.tasks.draft import draft_of
-from policygen.tasks.environments import make
-from policygen.tasks.faults import STEP_TIMEOUT, close
+from policygen.tasks.environments import opened
+from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import Task
 from policygen.tasks.taskfile import task_from_file
 from policygen.tasks.warmup import WarmUp, warm_up
@@ -80,11 +80,8 @@ def described_by(provider: Provider, task: Task, log: RequestLog, step_timeout: 
 
     Raises ProviderError if the model cannot be asked; EnvironmentFault if the environment fails.
     """
-    env = make(task.gym_id, dict(task.kwargs))
-    try:
+    with opened(task, cut=False) as env:
         warm = warm_up(env, task.width, step_timeout)
-    finally:
-        close(env, step_timeout)
     given: dict[str, Any] = {"task": task_view(task), "show": Show(prose=_ALL, facts=_ALL), "kind": "task"}
     prompt = Prompt(
         (Message("system", render_template("draft_system", given)), Message("user", render_template("draft", given)))

@@ -9,8 +9,7 @@ from typing import Any
 import tomli_w
 
 from policygen.tasks.actions import actuators_of
-from policygen.tasks.environments import make
-from policygen.tasks.faults import close
+from policygen.tasks.environments import opened
 from policygen.tasks.spaces import Actuator, Observation, alike, observations_of, span
 from policygen.tasks.task import Task
 from policygen.tasks.taskfile import TaskFile
@@ -18,11 +17,8 @@ from policygen.tasks.taskfile import TaskFile
 
 def draft_of(task: Task) -> str:
     """Return the text of a task file that loads to the same task, with the assumptions as comments above."""
-    env = make(task.gym_id, dict(task.kwargs))
-    try:
+    with opened(task, cut=False) as env:
         given, observed = actuators_of(env.action_space)[1], observations_of(env.observation_space)
-    finally:
-        close(env)
     other_forms = {
         "about": task.about and f"{task.about}\n",
         "optimum": asdict(task.optimum) if task.optimum else None,

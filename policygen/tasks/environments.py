@@ -29,7 +29,7 @@ from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of, wrappers_of
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, observations_of, texts_of
 from policygen.tasks.task import Perturbation, Task
-from policygen.tasks.trust import is_standard_library, refuse_untrusted
+from policygen.tasks.trust import is_standard_library, why_refused
 
 # Importing this package registers policygen's own environments with Gymnasium.
 with contextlib.suppress(ModuleNotFoundError):
@@ -210,8 +210,8 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
             raise TaskError("kwargs.NAME perturbs only environments with a Gymnasium id; choose another perturbation")
         return task.given.make(limit)  # type: ignore[no-any-return]
 
-    if task.given is None:
-        refuse_untrusted(task)
+    if task.given is None and (refusal := why_refused(task)):
+        raise TaskError(refusal)
     env = make_with({})
     if not task.perturb:
         return env

@@ -20,6 +20,9 @@ SPREAD_STEPS = 1_000  # steps of random actions that measure the spread of obser
 _STREAM = 0x9E37  # separates this random stream from the environment's
 
 Floats = npt.NDArray[np.float64]
+# Of equal environments outside of runs, such as the copies that `eval` plays. A run measures its own, so that its steps
+# do not depend on what this process did before.
+_spreads: dict[str, Floats] = {}
 
 
 class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -77,7 +80,15 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if not any(one.name in OF_SPREAD for one in self._perturbations):
             return np.zeros(len(self._signals))
         measured = next((one.spread for one in self._perturbations if one.spread), None)
-        return np.array(measured) if measured is not None else _remembered_spread(self.env)
+        if measured is not None:
+            return np.array(measured)
+        spec = self.env.spec
+        if spec is None:
+            return spread_of(self.env)
+        key = repr((spec.id, spec.kwargs, spec.max_episode_steps))
+        if key not in _spreads:
+            _spreads[key] = spread_of(self.env)
+        return _spreads[key]
 
     def _amounts(self, kind: str, spread: Floats) -> Floats:
         """Return the size of a perturbation for each observed number in its unit."""
@@ -152,12 +163,6 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return self._last_observation
 
 
-def _key_of(env: gym.Env[Any, Any]) -> str:
-    """Return a text that is equal for equal environments; empty if they cannot be told apart."""
-    spec = env.spec
-    return repr((spec.id, spec.kwargs, spec.max_episode_steps)) if spec is not None else ""
-
-
 def spread_of(env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> Floats:
     """Return the standard deviation of each observed number over 1,000 steps of random actions, shape (d,).
 
@@ -182,21 +187,6 @@ def spread_of(env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> Flo
         raise fault(error, env, name_of(env), "step") from error
     with np.errstate(all="ignore"):
         return np.where(changes, np.nan_to_num(np.std(seen, axis=0), posinf=0.0), 0.0)
-
-
-# Of equal environments outside of runs, such as the copies that `eval` plays. A run measures its own, so that its steps
-# do not depend on what this process did before.
-_spreads: dict[str, Floats] = {}
-
-
-def _remembered_spread(env: gym.Env[Any, Any]) -> Floats:
-    """Return `spread_of` an environment, measured once in this process for equal ones."""
-    key = _key_of(env)
-    if not key:
-        return spread_of(env)
-    if key not in _spreads:
-        _spreads[key] = spread_of(env)
-    return _spreads[key]
 
 
 def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:

@@ -18,9 +18,8 @@ from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimens
 from policygen.quantities.text import is_name
 from policygen.tasks.actions import RESERVED, ActionLayout, actuators_of, limits_of, with_bounds
 from policygen.tasks.documentation import documentation_of, has_model, model_facts, step_seconds_of
-from policygen.tasks.environments import make
+from policygen.tasks.environments import make, make_env
 from policygen.tasks.faults import STEP_TIMEOUT, close
-from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import Actuator, Height, Observation, ObservedText, layout_of, observations_of, texts_of
 from policygen.tasks.task import (
     DEFAULT_MAX_STEPS,
@@ -133,12 +132,6 @@ def harvested_file(gym_id: str) -> Path | None:
     return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
 
 
-def _harvested_seconds(gym_id: str) -> float | None:
-    """Return the seconds of a step by the shipped file on an environment of Gymnasium; None if there are none."""
-    path = harvested_file(gym_id)
-    return toml_of(path.read_text(encoding="utf-8")).get("step_seconds") if path is not None else None
-
-
 def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
     """Read a task file.
 
@@ -209,7 +202,8 @@ def complete(
         with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
             found = (warm or warm_up(env, width, step_timeout)).told(found)
         documentation = documentation_of(env)
-    spec = env.spec
+    file, spec = harvested_file(stated.gym_id), env.spec
+    harvested = toml_of(file.read_text(encoding="utf-8")) if file is not None else {}
     task = Task(
         name=stated.name,
         gym_id=stated.gym_id,
@@ -233,7 +227,7 @@ def complete(
         discount=stated.discount,
         solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
         optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
-        step_seconds=stated.step_seconds or step_seconds_of(env) or _harvested_seconds(stated.gym_id),
+        step_seconds=stated.step_seconds or step_seconds_of(env) or harvested.get("step_seconds"),
         run=tuple(stated.run.items()),
         inputs=tuple(stated.inputs),
         grid=_stated_grid(stated.grid, known),
@@ -241,7 +235,9 @@ def complete(
         unseeded=unseeded,
     )
     _ = task.parsed_features  # a mistake in a feature is reported now
-    task = replace(task, perturb=_stated_perturbations(stated, task, env))
+    if stated.perturb:
+        task = replace(task, perturb=_stated_perturbations(stated))
+        close(make_env(task))  # raises if a perturbation does not fit
     return replace(task, requirements=_stated_requirements(stated, task)) if stated.requirements else task
 
 
@@ -280,7 +276,7 @@ def _stated_requirements(stated: TaskFile, task: Task) -> tuple[Requirement, ...
     return tuple(read.values())
 
 
-def _stated_perturbations(stated: TaskFile, task: Task, env: gym.Env[Any, Any]) -> tuple[Perturbation, ...]:
+def _stated_perturbations(stated: TaskFile) -> tuple[Perturbation, ...]:
     found = []
     for name, value in stated.perturb.items():
         inner = {f"{name}.{key}": size for key, size in value.items()} if isinstance(value, dict) else {name: value}
@@ -288,9 +284,6 @@ def _stated_perturbations(stated: TaskFile, task: Task, env: gym.Env[Any, Any]) 
             sizes = size if isinstance(size, list) else [size, size]
             _refuse_if(len(sizes) != 2, f"`perturb.{full_name}` is one number, or two: lowest and highest")
             found.append(perturbation(full_name, sizes[0], sizes[1]))
-    if found:  # the constructor refuses perturbations that do not fit the environment
-        signals = [one.name for one in task.observations]
-        PerturbedEnv(env, found, lambda keywords: make(stated.gym_id, {**stated.kwargs, **keywords}), signals)
     return tuple(found)
 
 

@@ -29,16 +29,11 @@ def is_shipped(path: Path) -> bool:
     return path.resolve().parent in {*folders, *(folder / "gymnasium" for folder in folders)}
 
 
-def refuse_untrusted(task: Task) -> None:
-    """Raise TaskError if a task is untrusted and `check_names` refuses its environment."""
-    if task.untrusted:
-        check_names(task.gym_id, dict(task.kwargs), task.untrusted)
-
-
 def why_refused(task: Task) -> str:
-    """Return why a task's environment is refused and what to do; empty if it is allowed."""
+    """Return why `check_names` refuses the environment of an untrusted task, and what to do; empty if it does not."""
     try:
-        refuse_untrusted(task)
+        if task.untrusted:
+            check_names(task.gym_id, dict(task.kwargs), task.untrusted)
     except TaskError as error:
         return str(error)
     return ""
