@@ -34,12 +34,11 @@ import tomli_w
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import slug
 from policygen.tasks.documentation import has_model
-from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make, make_env
-from policygen.tasks.load import task_from_gym
+from policygen.tasks.load import task_from_file, task_from_gym
 from policygen.tasks.spaces import Actuator, Height, Observation
 from policygen.tasks.task import Task
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.taskfile import draft_of
 
 FOLDER = Path(__file__).parent / "gymnasium"
 MARK = "# From here on written by envs/harvest.py, from Gymnasium and its simulator."

@@ -24,11 +24,11 @@ from policygen.prompts.views import task_view
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import is_name
 from policygen.runs.request_log import RequestLog
-from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import opened
 from policygen.tasks.faults import STEP_TIMEOUT
+from policygen.tasks.load import task_from_file
 from policygen.tasks.task import Task
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.taskfile import draft_of
 from policygen.tasks.warmup import WarmUp, warm_up
 
 REPAIRS = 2

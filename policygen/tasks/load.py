@@ -16,9 +16,10 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.registration import find_highest_version, get_env_id
+from pydantic import ValidationError
 
-from policygen.errors import TaskError
-from policygen.files import find_resource, list_resources
+from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
+from policygen.files import find_resource, list_resources, read, toml_of
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import slug, to_digits
 from policygen.quantities.words import contains_batch, decoded
@@ -37,8 +38,8 @@ from policygen.tasks.environments import (
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded, Watchdog, close
 from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct_names, observations_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
-from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete, harvested_file, task_from_file
-from policygen.tasks.trust import is_shipped
+from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete, harvested_file
+from policygen.tasks.trust import check_names, is_shipped
 from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, STILL, UNSEEDED, copies_of, found_limit, warm_up
 
 LEAST_STEPS = 10  # that loading a task may take
@@ -143,6 +144,35 @@ def _known(own: UserEnv, step_timeout: float) -> Task | None:
     task = task_from_file(path, step_timeout=step_timeout)
     name = own.name
     return replace(task, name=slug(name), gym_id=f"{NAMESPACE}{name}", given=own, max_steps=limit or task.max_steps)
+
+
+def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
+    """Read a task file.
+
+    Args:
+        trust: whether the file may name modules to import and paths to read; shipped files may.
+        step_timeout: limit on one step in seconds, if the environment must be played to complete the task.
+
+    Raises:
+        TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or path.
+        EnvironmentFault: the environment fails or does not answer.
+    """
+    try:
+        stated = TaskFile.model_validate(read(path, toml_of, named=TaskError))
+    except ValidationError as error:
+        raise TaskError(f"{path.name}: {explain(error, TaskFile.model_fields)}") from None
+    if not (trust or is_shipped(path)):
+        check_names(stated.gym_id, stated.kwargs, path.name)
+    env = make(stated.gym_id, stated.kwargs)
+    try:
+        task = complete(stated, env, step_timeout)
+        return replace(task, assumed=(*task.assumed, UNSEEDED)) if task.unseeded else task
+    except EnvironmentFault:
+        raise
+    except UsageError as error:
+        raise TaskError(f"{path.name}: {error}") from None
+    finally:
+        close(env, step_timeout)
 
 
 def task_from_gym(

@@ -18,7 +18,7 @@ from policygen.errors import UsageError
 from policygen.extensions.sweeps.plan import load_suite
 from policygen.runs.config import effective_config
 from policygen.runs.logbook import Logbook
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.load import task_from_file
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

@@ -13,10 +13,9 @@ from policygen.proposers.drafter import Draft, described_by, read_draft
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog
-from policygen.tasks.draft import draft_of
-from policygen.tasks.load import task_from_gym
+from policygen.tasks.load import task_from_file, task_from_gym
 from policygen.tasks.task import Task
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.taskfile import draft_of
 from policygen.tasks.warmup import WarmUp
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")

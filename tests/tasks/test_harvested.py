@@ -17,9 +17,8 @@ from policygen.episodes.evidence import heights_of
 from policygen.errors import TaskError
 from policygen.tasks.environments import make, make_env
 from policygen.tasks.faults import close
-from policygen.tasks.load import load_task, task_of
+from policygen.tasks.load import load_task, task_from_file, task_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS
-from policygen.tasks.taskfile import task_from_file
 
 ENVS = Path(__file__).parents[2] / "envs"
 FILES = sorted((ENVS / "gymnasium").glob("*.toml")) + [

@@ -24,10 +24,10 @@ from policygen.policies.policy import from_record
 from policygen.policies.table import TablePolicy
 from policygen.quantities.tree import Number
 from policygen.tasks import warmup
-from policygen.tasks.draft import draft_of
 from policygen.tasks.load import load_task, task_from_gym, task_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task, output_names
+from policygen.tasks.taskfile import draft_of
 
 needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
 needs_box2d = pytest.mark.skipif(find_spec("Box2D") is None, reason="needs box2d")

@@ -17,13 +17,12 @@ from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError, UsageError
 from policygen.policies.parse import parse
 from policygen.tasks import perturbed_env
-from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import fits, make_env
-from policygen.tasks.load import load_task
+from policygen.tasks.load import load_task, task_from_file
 from policygen.tasks.perturbed_env import spread_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Perturbation, Task, read_perturbation
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.taskfile import draft_of
 from policygen.tasks.warmup import seeds_checked
 
 ACTIONS = (1.5, -0.5, 0.05, 1.9, -1.2, 0.7)

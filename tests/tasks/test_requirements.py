@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from policygen.errors import TaskError
-from policygen.tasks.draft import draft_of
+from policygen.tasks.load import task_from_file
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Requirement, Task
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.taskfile import draft_of
 
 
 def stated(folder: Path, lines: str, gym_id: str = "Pendulum-v1", more: str = "") -> Task:

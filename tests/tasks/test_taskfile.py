@@ -14,10 +14,10 @@ from policygen.extensions.export.formats import exported
 from policygen.policies.parse import parse
 from policygen.quantities.grid import Dimension
 from policygen.search.resume import preview
-from policygen.tasks.draft import draft_of
 from policygen.tasks.environments import make_env
+from policygen.tasks.load import task_from_file
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.taskfile import task_from_file
+from policygen.tasks.taskfile import draft_of
 
 LAKE = """
 name = "lake"
