@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,6 @@ class Interval:
 
 EVERYTHING = Interval(-math.inf, math.inf, nan=True)
 NOTHING_YET = Interval(math.inf, -math.inf, nan=True)  # a remembered value at the first step
-Rule = Callable[..., Sequence[float] | Interval]
 
 
 def hull(*parts: Interval) -> Interval:
@@ -57,29 +56,28 @@ def around(values: Sequence[float]) -> Interval:
     return Interval(min(known), max(known), len(known) < len(values) or values[0] != values[0])
 
 
-def _power(base: Interval, power: Interval) -> Sequence[float] | Interval:
-    whole = power.low == power.high and power.low % 1 == 0
-    return () if base.low > 0 or (whole and (power.low >= 0 or 0.0 not in base)) else EVERYTHING
-
-
-def _mod(a: Interval, b: Interval) -> Sequence[float] | Interval:
-    known = all(map(math.isfinite, (a.low, a.high, b.low, b.high))) and not b.low <= 0.0 <= b.high
-    return around([b.low, b.high, 0.0]) if known else EVERYTHING
-
-
-def _wave(x: Interval) -> Sequence[float] | Interval:
-    if not max(-x.low, x.high) < 1e6:
-        return Interval(-1.0, 1.0, nan=math.inf in (-x.low, x.high))
-    return [(math.floor(x.low / QUARTER) + k) * QUARTER for k in range(7)]  # more than a turn
-
-
-# Points between which, 0 and the ends of the arguments an operation is monotone; or the interval of its result.
-RULES: dict[str, Rule] = {
-    **{"/": lambda a, b: EVERYTHING if b.low <= 0.0 <= b.high else (), "^": _power, "mod": _mod},
-    **{"sin": _wave, "cos": _wave, "tan": lambda x: () if x.low > -1.57 and x.high < 1.57 else EVERYTHING},
-    "atan2": lambda y, x: Interval(-3.2, 3.2) if y.low <= 0 <= y.high and x.low <= 0 else (),
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), lambda a, b: (a.low, a.high, b.low, b.high)),
-}
+def _turns(operation: str, x: Sequence[Interval]) -> Sequence[float] | Interval:
+    """Return points between which, 0 and the ends of the arguments, an operation is monotone; or its whole interval."""
+    match operation:
+        case "<" | "<=" | ">" | ">=" | "==" | "!=":
+            return (x[0].low, x[0].high, x[1].low, x[1].high)
+        case "sin" | "cos" if max(-x[0].low, x[0].high) < 1e6:
+            return [(math.floor(x[0].low / QUARTER) + k) * QUARTER for k in range(7)]  # more than a turn
+        case "sin" | "cos":
+            return Interval(-1.0, 1.0, nan=math.inf in (-x[0].low, x[0].high))
+        case "atan2" if x[0].low <= 0 <= x[0].high and x[1].low <= 0:
+            return Interval(-3.2, 3.2)
+        case "tan" if x[0].low <= -1.57 or x[0].high >= 1.57:
+            return EVERYTHING
+        case "^":
+            whole = x[1].low == x[1].high and x[1].low % 1 == 0
+            return () if x[0].low > 0 or (whole and (x[1].low >= 0 or 0.0 not in x[0])) else EVERYTHING
+        case "/" | "mod" if x[1].low <= 0.0 <= x[1].high:
+            return EVERYTHING
+        case "mod":
+            known = all(map(math.isfinite, (x[0].low, x[0].high, x[1].low, x[1].high)))
+            return around([x[1].low, x[1].high, 0.0]) if known else EVERYTHING
+    return ()
 
 
 def result(operation: str, *arguments: Interval) -> Interval:
@@ -90,10 +88,9 @@ def result(operation: str, *arguments: Interval) -> Interval:
         return hull(*(branch for branch, possible in zip(branches, taken, strict=True) if possible))
     if len(arguments) > 2 and operation in ("min", "max"):
         return result(operation, result(operation, *arguments[:-1]), arguments[-1])
-    points = RULES[operation](*arguments) if operation in RULES else ()
-    nan = any(x.nan for x in arguments)
+    points = _turns(operation, arguments)
     if isinstance(points, Interval):
-        return Interval(points.low, points.high, points.nan or nan)
+        return Interval(points.low, points.high, points.nan or any(x.nan for x in arguments))
     tried = [
         {x.low, x.high, *(p for p in (0.0, *points) if x.low <= p <= x.high)} | ({math.nan} if x.nan else set())
         for x in arguments
@@ -160,25 +157,22 @@ def _value(program: Program, step: Step, x: Sequence[Any], inputs: Mapping[str, 
     return result(step.op, *x)
 
 
-class Checked(NamedTuple):
-    """The proved ranges of a policy: of what it remembers, of its actuators before limits, and of every step."""
-
-    remembered: dict[str, Interval]
-    outputs: dict[str, Interval]
-    steps: list[Any]  # of `look_up` the entries that can be found
-
-
 def report(policy: Policy, ranges: Mapping[str, Interval]) -> list[str]:
     """Return what `check` proves, one line for each fact; its arguments and errors are those of `check`."""
-    found = check(policy, ranges)
-    said = [f"{name}: {x}" for name, x in [*ranges.items(), *found.remembered.items()]]
+    remembered, steps = check(policy, ranges)
+    program, chosen = policy.program, policy.finds_whole_action or policy.task.action_space == "discrete"
+    outputs = {name: steps[position] for position, name in program.names.items()}
+    said = [f"{name}: {x}" for name, x in [*ranges.items(), *remembered.items()]]
     said.append("")
-    for actuator in (one for one in policy.task.actuators if one.name in found.outputs):
-        x = found.outputs[actuator.name]
+    for k, actuator in enumerate(policy.task.actuators):
+        x = steps[program.results[0]] if chosen else outputs.get(actuator.name)
+        if x is None:  # a choice beside numbers: the labels have outputs
+            continue
+        x = x if isinstance(x, Interval) else _column(x, k)
         leaves = not actuator.is_choice and (x.low < actuator.low or x.high > actuator.high)
         limits = f"; its limits {actuator.low:g} to {actuator.high:g} can be exceeded, then it is cut"
         said.append(f"{actuator.name}: {x}{limits * leaves}")
-    tests = [(step.op, x) for step, x in zip(policy.program.steps, found.steps, strict=True) if step.op in TESTS]
+    tests = [(step.op, x) for step, x in zip(program.steps, steps, strict=True) if step.op in TESTS]
     constant = [op for op, x in tests if x.low == x.high and not x.nan]
     if constant:
         never = f"{len(constant)} conditions never change, so branches of theirs are never taken"
@@ -186,8 +180,10 @@ def report(policy: Policy, ranges: Mapping[str, Interval]) -> list[str]:
     return said
 
 
-def check(policy: Policy, ranges: Mapping[str, Interval]) -> Checked:
-    """Return proved ranges for all observations within `ranges`, which names every observation.
+def check(policy: Policy, ranges: Mapping[str, Interval]) -> tuple[dict[str, Interval], list[Any]]:
+    """Return proved ranges of remembered values and of each step, for all observations within `ranges`.
+
+    The range of a table is that of `intervals`; `ranges` names every observation.
 
     Raises:
         UsageError: a range is missing.
@@ -212,13 +208,7 @@ def check(policy: Policy, ranges: Mapping[str, Interval]) -> Checked:
         memory = dict.fromkeys(slots, EVERYTHING)
     for _ in range(_NARROWINGS if slots else 0):  # bounds after a step are bounds before the next
         memory = after(memory)
-    values = intervals(program, {**ranges, **memory})
-    outputs = {name: values[p] for p, name in program.names.items()}
-    if policy.finds_whole_action or policy.task.action_space == "discrete":
-        found = values[program.results[0]]
-        for k, actuator in enumerate(policy.task.actuators):
-            outputs[actuator.name] = found if isinstance(found, Interval) else _column(found, k)
-    return Checked(memory, outputs, values)
+    return memory, intervals(program, {**ranges, **memory})
 
 
 def _widened(before: Interval, x: Interval, rounds: int) -> Interval:
