@@ -158,7 +158,7 @@ def _print_margins(
 
     if output is not None:
         check_suffix(output)
-    found = robust.margins(policy, task, robust.perturbations_for(task, ranges), episodes=episodes, seed=seed)
+    found = robust.margins(policy, task, robust.sizes_for(task, ranges), episodes=episodes, seed=seed)
     for line in robust.lines(found):
         say(line)
     if output is not None:

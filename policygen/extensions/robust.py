@@ -48,39 +48,27 @@ _UNITS = {
 class Trial:
     """The score of a policy under a perturbation of one size; `works`: it meets hard requirements and the threshold."""
 
-    perturbation: Perturbation
+    size: float
     score: Score
     works: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """The scores of a policy with and without perturbations.
-
-    Attributes:
-        nominal: its score without perturbations.
-        threshold: the score from which a perturbed policy counts as working.
-        trials: its scores under each perturbation, by kind and size.
-    """
+    """The scores of a policy with and without perturbations."""
 
     task: Task
-    nominal: Score
-    threshold: float
-    trials: tuple[Trial, ...]
-
-    def by_name(self) -> dict[str, list[Trial]]:
-        """Return the trials of each perturbation, from its smallest size to its largest."""
-        names = dict.fromkeys(one.perturbation.name for one in self.trials)
-        ordered = sorted(self.trials, key=lambda one: one.perturbation.low)
-        return {name: [one for one in ordered if one.perturbation.name == name] for name in names}
+    nominal: Score  # without perturbations
+    threshold: float  # the score from which a perturbed policy counts as working
+    trials: Mapping[str, Sequence[Trial]]  # under each perturbation, from its smallest size to its largest
 
 
-def perturbations_for(task: Task, ranges: Sequence[Perturbation] = ()) -> list[Perturbation]:
-    """Return the perturbations to try, each with one size: both ends and the middle of `ranges`.
+def sizes_for(task: Task, ranges: Sequence[Perturbation] = ()) -> dict[str, list[float]]:
+    """Return the sizes to try of each perturbation, in order: both ends and the middle of `ranges`.
 
     Without `ranges` these are the perturbations of the task, and `SIZES` of all others that fit it.
     """
-    found = {}
+    found: dict[str, list[float]] = {}
     for one in ranges or task.perturb:
         found[one.name] = sorted({one.low, (one.low + one.high) / 2, one.high})
         if one.name in STEP_COUNTS:
@@ -89,11 +77,11 @@ def perturbations_for(task: Task, ranges: Sequence[Perturbation] = ()) -> list[P
         for name in PERTURBATIONS:
             if name not in found and fits(task, Perturbation(name, SIZES[name][0], SIZES[name][0])):
                 found[name] = list(SIZES[name])
-    return [perturbation(name, size, size) for name, sizes in found.items() for size in sizes]
+    return found
 
 
-def margins(policy: Policy, task: Task, perturbations: Sequence[Perturbation], *, episodes: int, seed: int) -> Margins:
-    """Score a policy on the same episodes under each perturbation, and without any.
+def margins(policy: Policy, task: Task, sizes: Mapping[str, Sequence[float]], *, episodes: int, seed: int) -> Margins:
+    """Score a policy on the same episodes under perturbations of some sizes, and without any.
 
     It works if hard requirements are violated in no larger share of episodes than allowed, and its mean return is at
     least the threshold: the score that counts as solved. If it does not reach that without perturbations, it must keep
@@ -115,12 +103,14 @@ def margins(policy: Policy, task: Task, perturbations: Sequence[Perturbation], *
     else:
         with Players(bare) as players:
             random = sampled_score(players.play(RandomActor(bare, seed), seeds), players.engine).mean
-        threshold = random + KEPT * max(0.0, nominal.mean - random) if nominal.mean > random else nominal.mean
-    trials = []
-    for one in perturbations:
-        found = score(replace(task, perturb=(one,)))
-        trials.append(Trial(one, found, found.mean >= threshold and not excess(found.violations)))
-    return Margins(task, nominal, threshold, tuple(trials))
+        threshold = random + KEPT * (nominal.mean - random) if nominal.mean > random else nominal.mean
+    trials: dict[str, list[Trial]] = {}
+    for name in sizes:
+        for size in sizes[name]:
+            found = score(replace(task, perturb=(perturbation(name, size, size),)))
+            works = found.mean >= threshold and not excess(found.violations)
+            trials.setdefault(name, []).append(Trial(size, found, works))
+    return Margins(task, nominal, threshold, trials)
 
 
 def lines(found: Margins) -> Iterator[str]:
@@ -128,12 +118,12 @@ def lines(found: Margins) -> Iterator[str]:
     yield f"{found.task.name}: {found.nominal}; {_threshold_words(found)}"
     yield from (f"requirement {one}" for one in found.nominal.violations)
     rows = [("perturbation", "works at", "fails at (score, violated hard requirements)")]
-    for name, trials in found.by_name().items():
-        works = ", ".join(f"{one.perturbation.low:g}" for one in trials if one.works)
+    for name, trials in found.trials.items():
+        works = ", ".join(f"{one.size:g}" for one in trials if one.works)
         fails = ", ".join(_failure(one) for one in trials if not one.works)
         rows.append((f"{name} ({_unit(name, found.task)})", works or "-", fails or "-"))
     yield from in_columns(rows)
-    if any(name in OF_SPREAD for name in found.by_name()):
+    if any(name in OF_SPREAD for name in found.trials):
         with opened(replace(found.task, perturb=())) as env:
             signals = [*zip(found.task.observations, spread_of(env), strict=True)]
         sizes = [f"{one.name} {size:.3g} {one.unit}".strip() for one, size in signals if size > 0]
@@ -144,7 +134,7 @@ def lines(found: Margins) -> Iterator[str]:
 
 def _failure(one: Trial) -> str:
     violated = [f"{v.name} in {v.violated} of {v.episodes}" for v in one.score.violations if v.excess]
-    return f"{one.perturbation.low:g} ({', '.join((number(one.score.mean), *violated))})"
+    return f"{one.size:g} ({', '.join((number(one.score.mean), *violated))})"
 
 
 def _unit(name: str, task: Task) -> str:
@@ -160,23 +150,23 @@ def picture(found: Margins) -> Figure:
     An interval is cut at the lowest and the highest return played, because Student's interval of few episodes exceeds
     what is possible.
     """
-    played = [value for one in (found.nominal, *(trial.score for trial in found.trials)) for value in one.returns]
-    panels = found.by_name()
+    scores = [found.nominal, *(trial.score for trials in found.trials.values() for trial in trials)]
+    played, panels = [value for one in scores for value in one.returns], found.trials
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     with style():
         figure = new_figure(4 * columns, 2.6 * rows)
         for place, (name, trials) in enumerate(panels.items()):
             axes = figure.add_subplot(rows, columns, place + 1)
-            points = [(one.perturbation.low, one.score) for one in trials]
+            points = [(one.size, one.score) for one in trials]
             if not name.startswith("kwargs."):  # the nominal value of an argument is unknown
                 points.append((NOMINAL.get(name, 0.0), found.nominal))
             points.sort(key=lambda point: point[0])
-            sizes, scores = zip(*points, strict=True)
-            ends = np.array([score.ci95 or (score.mean, score.mean) for score in scores])
-            low, high = ends.clip(min(played), max(played)).T
+            numbers = [(size, score.mean, *(score.ci95 or (score.mean, score.mean))) for size, score in points]
+            sizes, means, low, high = np.array(numbers).T
+            low, high = np.clip((low, high), min(played), max(played))
             drawn = look(0) | {"linestyle": "-"}
-            axes.plot(sizes, [score.mean for score in scores], markersize=4, label="mean return", **drawn)
+            axes.plot(sizes, means, markersize=4, label="mean return", **drawn)
             band = f"95% interval of the mean of {found.nominal.episodes} episodes, within the returns played"
             axes.fill_between(sizes, low, high, color=drawn["color"], alpha=0.2, linewidth=0, label=band)
             axes.axhline(found.threshold, color=GREY, linestyle=":", linewidth=1.4, label=_threshold_words(found))
