@@ -10,7 +10,7 @@ import pytest
 from planted import LINE, driven, equations, policy
 
 from policygen.extensions.plants.fit import FittedPlant, Transitions, with_errors
-from policygen.extensions.plants.tuning import PlantCopies, play_in_plant
+from policygen.extensions.plants.tuning import play_in_plant
 
 
 def line_plant(text: str, data: Transitions | None = None, factors: Sequence[float] = (1.0,)) -> FittedPlant:
@@ -57,21 +57,6 @@ def test_seeds_decide_on_members_and_starts_whatever_is_played_beside() -> None:
     assert len({float(one.observations[0, 0]) for one in together[0]}) == 4
     ((stated,),) = play_in_plant(line_plant("start x = normal(5, 0)\nnext x = x"), actors[:1], (0,))
     assert stated.observations[0, 0] == 5
-
-
-def test_copies_that_are_kept_go_on_as_before() -> None:
-    inside = line_plant("next x = 0.9*x + 0.5*prev(u)", factors=(1, 0.9, 0.8))
-    which = np.array([False, True, False, True])
-    whole, fewer = PlantCopies(inside), PlantCopies(inside)
-    whole.begin((1, 2, 3, 4)), fewer.begin((1, 2, 3, 4))
-    actions = np.linspace(-1, 1, 4)[:, None]
-    whole.step(actions), fewer.step(actions)
-    fewer.replace(~which, ())
-    for _ in range(3):
-        seen, rewards, *_ = whole.step(actions)
-        kept_seen, kept_rewards, *_ = fewer.step(actions[which])
-        assert np.array_equal(seen[which], kept_seen)
-        assert np.array_equal(rewards[which], kept_rewards)
 
 
 @pytest.mark.filterwarnings("error")

@@ -33,16 +33,6 @@ def test_gymnasium_finds_nothing_to_criticise(name):
     env.close()
 
 
-@pytest.mark.parametrize("name", ["Navigation", "Pong", "WhenToAsk", "SimpleDoorKey"])
-def test_a_picture_shows_the_state(name):
-    env = gym.make(f"policygen/{name}-v0", render_mode="rgb_array")
-    env.reset(seed=0)
-    before = env.render()
-    env.step(1)
-    assert (before.dtype, before.ndim) == (np.uint8, 3)
-    assert not np.array_equal(before, env.render())
-
-
 MAZE = """\
 +---+---+---+
 | R         |
