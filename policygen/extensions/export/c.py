@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.export.source import Source, rendered, short_name
+from policygen.extensions.export.source import Source, short_name, template
 from policygen.policies.policy import Policy
 from policygen.quantities.program import Kind, bare
 
@@ -108,8 +108,7 @@ def c_files(
         np.column_stack([episode.observations[:n], episode.actions[:n]]).astype(np.float64)
         for episode, n in zip(episodes, steps, strict=True)
     ]
-    test = rendered(
-        "test.c.j2",
+    test = template("test.c.j2").render(
         code=code,
         episodes=len(episodes),
         rows=[list(map(repr, row)) for row in np.concatenate(rows).tolist()],

@@ -6,6 +6,7 @@ comments of one line that they cannot close.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import textwrap
@@ -108,7 +109,7 @@ class Source(Writer):
 
     def text(self, **values: Any) -> str:
         """Write one self-contained file; its first comment says how to call it."""
-        return rendered(self.layout, code=self, **values)
+        return template(self.layout).render(code=self, **values)
 
     @abstractmethod
     def set_action(self, values: Sequence[str]) -> None:
@@ -286,8 +287,9 @@ class Source(Writer):
         return f"{prefix}{format_number(actuator.low)} to {format_number(actuator.high)}{unit}{named}"
 
 
-def rendered(template: str, **values: Any) -> str:
-    """Fill in a template of this folder; it may read `comment_text` as a filter."""
+@functools.cache
+def template(name: str) -> jinja2.Template:
+    """Return a template of this folder, in which `comment_text` is a filter."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
@@ -296,7 +298,7 @@ def rendered(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["comment_text"] = comment_text
-    return environment.get_template(template).render(values)
+    return environment.get_template(name)
 
 
 def short_name(task: Task) -> str:
