@@ -186,29 +186,13 @@ def losses(t: Trajectory, mean: Column) -> Column:
     return lost
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """The steps `first` to `last` in which a policy lost most reward against another.
-
-    Attributes:
-        mean: loss per episode in these steps.
-        episodes: number of its episodes; `paired` says that each is compared with one of the same seed.
-        worst: the episode with the largest loss, and `step` one of its steps that shows it.
-    """
-
-    first: int
-    last: int
-    mean: float
-    episodes: int
-    paired: bool
-    worst: Episode
-    step: int
-
-
-def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> Loss | None:
+def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> tuple[dict[str, Any], Episode, int] | None:
     """Return where a policy lost most reward against another; None if no loss is significant.
 
-    The steps are a fifth of the longest episode's steps.
+    Returns:
+        Facts for templates: the steps `first` to `last`, a fifth of the longest episode's; `mean`, the loss per episode
+        in these steps; the number of `episodes`, and whether each was `paired` with one of the same seed. Then the
+        episode with the largest loss, and the one of its steps that shows it.
     """
     seeds = {e.trajectory.seed: e for e in best}
     own = [e for e in mine if e.trajectory.seed in seeds]
@@ -219,15 +203,18 @@ def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> Loss | None:
     longest = max(e.trajectory.length for e in (*mine, *best))
     bounds = np.unique(np.arange(PARTS + 1) * longest // PARTS)
     own_rewards, best_rewards = (_in_parts(episodes, bounds) for episodes in (mine, best))
-    gained, error = _difference(own_rewards, best_rewards, paired=paired)
+    difference = own_rewards - best_rewards if paired else None
+    gained = own_rewards.mean(axis=0) - best_rewards.mean(axis=0) if difference is None else difference.mean(axis=0)
+    error = standard_error(own_rewards, best_rewards) if difference is None else standard_error(difference)
     sure = gained + STANDARD_ERRORS * error < 0
     if not sure.any():
         return None
     part = int(np.argmin(np.where(sure, gained, math.inf)))
     first, last = int(bounds[part]), int(bounds[part + 1]) - 1
-    in_part = (own_rewards - best_rewards if paired else own_rewards)[:, part]
+    in_part = (own_rewards if difference is None else difference)[:, part]
     worst = mine[int(np.argmin(in_part))]
-    return Loss(first, last, -float(gained[part]), len(mine), paired, worst, _telling_step(worst, first, last))
+    facts = {"first": first, "last": last, "mean": -float(gained[part]), "episodes": len(mine), "paired": paired}
+    return facts, worst, _telling_step(worst, first, last)
 
 
 def _telling_step(episode: Episode, first: int, last: int) -> int:
@@ -246,20 +233,7 @@ def _in_parts(episodes: Sequence[Episode], bounds: npt.NDArray[np.int64]) -> Col
     return np.diff(np.cumsum(summed, axis=1)[:, bounds])
 
 
-def _difference(mine: Column, theirs: Column, *, paired: bool) -> tuple[Column, Column]:
-    """Return the mean difference of each column, and its standard error."""
-    if paired:
-        differences = mine - theirs
-        return differences.mean(axis=0), standard_error(differences)
-    return mine.mean(axis=0) - theirs.mean(axis=0), standard_error(mine, theirs)
-
-
 # --- what a policy earns ----------------------------------------------------------------------------------------------
-
-
-def _mean_by_part(t: Trajectory) -> Column:
-    starts = np.arange(PARTS) * t.length // PARTS
-    return np.asarray(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length), np.float64)
 
 
 def account(episodes: Sequence[Episode], max_steps: int) -> dict[str, Any] | None:
@@ -269,7 +243,12 @@ def account(episodes: Sequence[Episode], max_steps: int) -> dict[str, Any] | Non
     trajectories = [e.trajectory for e in episodes]
     sums = [dict(t.terms) for t in trajectories]
     names = dict.fromkeys(name for terms in sums for name in terms)
-    parts = np.mean([_mean_by_part(t) for t in trajectories if t.length >= PARTS] or np.zeros((1, 0)), axis=0)
+    by_part = []
+    for t in trajectories:
+        starts = np.arange(PARTS) * t.length // PARTS
+        if t.length >= PARTS:
+            by_part.append(np.add.reduceat(t.rewards, starts) / np.diff(starts, append=t.length))
+    parts = np.mean(by_part or np.zeros((1, 0)), axis=0)
     reached = [e.trajectory.length for e in episodes if e.reached and e.trajectory.length < max_steps]
     failed = [e.trajectory.length for e in episodes if e.failed and e.trajectory.length < max_steps]
     per_step = sum(t.episode_return for t in trajectories) / max(1, sum(t.length for t in trajectories))

@@ -146,9 +146,8 @@ def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, tas
     found = loss(*(buffer.of_attempt(one.number, len(one.played)) for one in (attempt, best_then)))
     lost = None
     if found is not None:
-        row = rows_at(attempt, found.worst, [found.step], task)[0]
-        numbers = {name: getattr(found, name) for name in ("first", "last", "mean", "episodes", "paired")}
-        lost = {**numbers, "row": row}  # `mean` was lost there per episode
+        facts, worst, step = found
+        lost = {**facts, "row": rows_at(attempt, worst, [step], task)[0]}  # `mean` was lost there per episode
     return {
         "lines": own[:MOST_LINES],  # those that the best policy lacks; none of a table with many
         "more_lines": max(0, len(own) - MOST_LINES),
