@@ -16,8 +16,6 @@ from typing import Any
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import arrived
 from policygen.episodes.exact import exact_score
-from policygen.episodes.players import Players
-from policygen.episodes.score import episode_seeds, sampled_score
 from policygen.errors import EnvironmentFault, LogbookError, PathError, UsageError
 from policygen.files import damaged, find_run
 from policygen.llm import Provider, connect, read_spec
@@ -40,7 +38,7 @@ from policygen.search.assess import assess_random_actions
 from policygen.search.loop import new_search
 from policygen.search.prepare import prepared
 from policygen.search.run import Run
-from policygen.search.runner import EpisodeRunner, seeds_of_attempt, warm_up_actor, warm_up_seeds
+from policygen.search.runner import EpisodeRunner
 from policygen.tasks.environments import with_user_env
 from policygen.tasks.load import load_task
 
@@ -191,19 +189,13 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             buffer.add(episode for episode in earlier if episode.attempt < len(attempts))
             last_saved = len(attempts) - 1
     search.buffer = buffer
-    with Players(search.task, config.jobs, step_timeout=config.step_timeout) as players:
+    unlimited = Ledger(RunConfig(task=config.task))  # these episodes were charged before
+    with EpisodeRunner(search, config, unlimited) as runner:
         for attempt in attempts[last_saved + 1 :]:
-            if attempt.score is None:
-                continue
-            with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
-                if attempt.number == 0:
-                    actor, seeds = warm_up_actor(search.task, config), warm_up_seeds(config, 0, attempt.score.episodes)
-                    one_by_one = config.max_steps is not None
-                    for some in [(seed,) for seed in seeds] if one_by_one else [seeds]:
-                        buffer.add(arrived(0, players.play(actor, some), search.task))
-                elif attempt.policy is not None:
-                    seeds = seeds_of_attempt(attempt.number, config, exact=attempt.score.exact)
-                    buffer.add(arrived(attempt.number, players.play(attempt.policy, seeds), search.task))
+            if attempt.score is not None:
+                with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
+                    for some in runner.replayed(attempt):
+                        buffer.add(arrived(attempt.number, some, search.task))
         best, policy = search.best, search.incumbent
         if best is None or policy is None:
             return
@@ -211,10 +203,9 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
         if search.best_score is not None:
             return
         try:
-            seeds = episode_seeds(config.seed, "search", standing.best_episodes)
-            search.best_score = sampled_score(players.play(policy, seeds), players.engine)
-            if seeds := episode_seeds(config.seed, "validation", standing.validated_episodes):
-                search.validation = sampled_score(players.play(policy, seeds), players.engine)
+            search.best_score = runner.extended("search", policy, None, standing.best_episodes)
+            if standing.validated_episodes:
+                search.validation = runner.extended("validation", policy, None, standing.validated_episodes)
         except EnvironmentFault:
             search.best_score = search.best_score or best.score
 

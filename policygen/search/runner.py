@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -126,26 +126,51 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
     def play_randomly(self) -> Performance:
         """Play the warm-up and score random actions; without warm-up episodes the score is None."""
-        seeds, limit = warm_up_seeds(self.config), self.config.max_steps
-        if not seeds:
+        count, limit = self.config.warmup_episodes, self.config.max_steps
+        if not count:
             return Performance(None)
-        actor = warm_up_actor(self.task, self.config)
+        actor = self._random_actor()
         if limit is None:
-            trajectories = self.play(actor, seeds)
+            trajectories = self.play(actor, self._seeds("warm-up", count))
         else:  # one after the other, up to a share of the steps
             trajectories, begun = [], self.ledger.env_steps
-            most = len(seeds) if "warmup_episodes" in self.config.model_fields_set else math.inf
+            most = count if "warmup_episodes" in self.config.model_fields_set else math.inf
             while len(trajectories) < most and self.ledger.env_steps - begun < WARM_UP_SHARE * limit:
-                trajectories += self.play(actor, warm_up_seeds(self.config, len(trajectories), 1))
+                trajectories += self.play(actor, self._seeds("warm-up", 1, len(trajectories)))
         score = sampled_score(trajectories, self.players.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def perform(self, number: int, policy: Policy) -> Performance:
         """Score a policy of attempt `number`: exactly if the MDP is known, else on the seeds common to all."""
         exact = exact_score(policy, self.mdp) if self.mdp is not None else None
-        trajectories = self.play(policy, seeds_of_attempt(number, self.config, exact=exact is not None))
+        trajectories = self.play(policy, self._shared_seeds(number, exact=exact is not None))
         score = exact or sampled_score(trajectories, self.players.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
+
+    def replayed(self, attempt: Attempt) -> Iterator[list[Trajectory]]:
+        """Play again the episodes that gave a recorded attempt its score."""
+        assert attempt.score is not None
+        if attempt.number == 0:
+            actor, count = self._random_actor(), attempt.score.episodes
+            size = count if self.config.max_steps is None else 1  # as `play_randomly`
+            for first in range(0, count, size):
+                yield self.play(actor, self._seeds("warm-up", size, first))
+        elif attempt.policy is not None:
+            yield self.play(attempt.policy, self._shared_seeds(attempt.number, exact=attempt.score.exact))
+
+    def _random_actor(self) -> RandomActor:
+        """Return the actor of the warm-up; if steps are limited, it repeats each action for a few steps."""
+        return (RandomActor if self.config.max_steps is None else HeldRandomActor)(self.task, self.config.seed)
+
+    def _seeds(self, purpose: str, count: int, first: int = 0) -> tuple[int, ...]:
+        return episode_seeds(self.config.seed, purpose, count, first)
+
+    def _shared_seeds(self, number: int, *, exact: bool) -> tuple[int, ...]:
+        """Return the seeds of attempt `number`: the same for all attempts, so that scores are comparable.
+
+        If scores are exact, episodes only fill the replay buffer, and every attempt gets new seeds.
+        """
+        return self._seeds("search", self.config.episodes, (number - 1) * self.config.episodes if exact else 0)
 
     def best_start(self, policies: Sequence[Policy]) -> Policy:
         """Return the winner of races on a few common episodes: the first policy, unless another is clearly better.
@@ -158,7 +183,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         exact = self.mdp is not None and not self.task.requirements and exact_score(policies[0], self.mdp) is not None
         if count < 2 and not exact:
             return policies[0]
-        seeds = episode_seeds(self.config.seed, "search", max(2, count))
+        seeds = self._seeds("search", max(2, count))
         course = Course(self.task, seeds, self.play, self.players.engine, self.mdp)
         best = policies[0]
         for policy in policies[1:]:
@@ -170,7 +195,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """Extend a score to at least `episodes` of the common seeds, if affordable; play only the missing ones."""
         if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
             return score
-        return self._extended("search", policy, score, episodes)
+        return self.extended("search", policy, score, episodes)
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
         """Score a policy on `episodes` validation episodes, or as many as are left; they never select a policy.
@@ -181,13 +206,12 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         played = score.episodes if score is not None else 0
         if (left := self.ledger.episodes_left) is not None:
             episodes = min(episodes, played + left)
-        return score if episodes <= max(played, 1) else self._extended("validation", policy, score, episodes)
+        return score if episodes <= max(played, 1) else self.extended("validation", policy, score, episodes)
 
-    def _extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
+    def extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
         """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
         played = score.episodes if score is not None else 0
-        seeds = episode_seeds(self.config.seed, purpose, episodes - played, played)
-        more = sampled_score(self.play(policy, seeds), self.players.engine)
+        more = sampled_score(self.play(policy, self._seeds(purpose, episodes - played, played)), self.players.engine)
         if score is None:
             return more
         return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
@@ -262,7 +286,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
         return Trials(
             lambda policies, seeds: score(play(policies, seeds)),
-            lambda first, count: episode_seeds(self.config.seed, f"refine {number}", count, first),
+            lambda first, count: self._seeds(f"refine {number}", count, first),
             episodes,
             practice,
             measure,
@@ -293,7 +317,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """
         if first and not self.faults and self.ledger.affords_episodes(1):
             still = constant_policy(self.task, [(a.low + a.high) / 2 for a in self.task.actuators])
-            self.play(still, episode_seeds(self.config.seed, "search", 1))
+            self.play(still, self._seeds("search", 1))
         self.faults += 1
         if self.faults >= MOST_FAULTS:
             raise EnvironmentFault(f"the environment failed for {self.faults} proposals in a row; the last: {error}")
@@ -310,25 +334,6 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def _counts(self) -> Counts:
         ledger, seconds = self.ledger, time.perf_counter() - self._started
         return Counts(ledger.episodes, ledger.env_steps, ledger.tuning_steps, seconds)
-
-
-def warm_up_seeds(config: RunConfig, first: int = 0, count: int | None = None) -> tuple[int, ...]:
-    """Return the seeds of the warm-up, or `count` of them from number `first` on."""
-    count = config.warmup_episodes if count is None else count
-    return episode_seeds(config.seed, "warm-up", count, first) if count else ()
-
-
-def warm_up_actor(task: Task, config: RunConfig) -> RandomActor:
-    """Return the actor of the warm-up; if the steps of the run are limited, it repeats each action for a few steps."""
-    return (RandomActor if config.max_steps is None else HeldRandomActor)(task, config.seed)
-
-
-def seeds_of_attempt(number: int, config: RunConfig, *, exact: bool) -> tuple[int, ...]:
-    """Return the seeds of attempt `number`: the same for all attempts, so that scores are comparable.
-
-    If scores are exact, episodes only fill the replay buffer, and every attempt gets new seeds.
-    """
-    return episode_seeds(config.seed, "search", config.episodes, (number - 1) * config.episodes if exact else 0)
 
 
 FRAGILITY = (Perturbation("action_delay", 1, 1), Perturbation("sensor_noise", 0.02, 0.02))
