@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from support import ALWAYS_RIGHT
 
 from policygen.episodes.players import Simulator, evaluate
-from policygen.episodes.requirements import Requirements, Violations, excess
+from policygen.episodes.requirements import Penalty, Requirements, Violations, excess
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
@@ -125,3 +125,12 @@ def test_an_exact_score_has_violations_of_played_episodes() -> None:
     score = evaluate(policy, (1, 2, 3))
     assert score.exact
     assert [(one.violated, one.episodes) for one in score.violations] == [(0, 3)]
+
+
+def test_of_two_policies_that_violate_as_often_the_nearer_one_costs_less() -> None:
+    task = task_with(Requirement("slow", always="rate < 1"))
+    near, far, within = ([episode([0, 0, at, 0], [0.0] * 3)] for at in (1.1, 2.0, 0.9))
+    penalty = Penalty(task, 1)
+    penalty(np.array([0.0, 3.0]), [within, within])  # the range of returns
+    met, nearer, further = penalty(np.array([1.0, 1.0, 1.0]), [within, near, far])
+    assert met == 1 > nearer > further

@@ -1,12 +1,13 @@
 """The loop: common seeds, the paired test of each new best, failed attempts, and the reasons to stop.
 
-It tests `search.assess` and `search.runner`.
+It tests `search.runner`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from searched import searched
@@ -153,11 +154,27 @@ def test_a_run_without_any_policy_says_so() -> None:
     assert not (result.folder / "best.json").exists()
 
 
-def test_rows_left_out_keep_the_incumbents_actions() -> None:
-    result = run([LEANING, pole("| * | * | 0 | * | left |")])
-    first, second = result.attempts[1:]
-    observations = np.random.default_rng(0).normal(size=(1000, 4)) * [1, 1, 0.1, 1]
-    assert np.array_equal(first.policy.act(observations), second.policy.act(observations))
+class Third(gym.Env[Any, Any]):
+    """Only the third action pays, whatever is observed."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float64)
+    action_space = gym.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.uniform(-1, 1, 2), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return self.np_random.uniform(-1, 1, 2), float(action == 2), False, self.t >= 60, {}
+
+
+def test_the_first_table_of_builtin_is_no_worse_than_a_constant_action() -> None:
+    settings: dict[str, Any] = {"warmup_episodes": 0, "episodes": 4, "final_episodes": 4, "iterations": 1}
+    result = policygen.run(Third, policy="table", jobs=1, **settings)
+    assert result.final is not None
+    assert result.final.mean == 60
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------

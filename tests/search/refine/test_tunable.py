@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refining import WEAK, policy_of, seeds, tuned
+from refining import WEAK, Player, mean_return, policy_of, seeds, tuned
 
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import constants, with_constants, with_plain_signs
-from policygen.search.refine.tunable import Trials, Tunable
+from policygen.search.refine.tunable import Trials, Tunable, refine
 
 
 def test_constants_are_read_and_replaced_from_left_to_right() -> None:
@@ -161,3 +161,30 @@ def test_searches_find_what_is_best_within_the_ranges_and_never_leave_them(best:
     assert np.abs((constants(refined.policy.equations[1][1])[:2] - np.array(found)) / [0.2, 10]).max() < 1e-3  # type: ignore[attr-defined]
     assert (np.min(places.seen, axis=0) >= [-0.2, 0.0]).all()
     assert (np.max(places.seen, axis=0) <= [0.2, 10.0]).all()
+
+
+# --- tuning -----------------------------------------------------------------------------------------------------------
+
+
+def test_tuning_a_weak_policy_makes_it_strong_within_the_budget() -> None:
+    policy, player = policy_of(WEAK), Player("cartpole", max_steps=300)
+    before = mean_return(policy)
+    refined = tuned(policy, "cma", Trials(player, seeds, 1_200), 1)
+    assert refined.episodes == player.episodes <= 1_200
+    assert before < 250
+    assert mean_return(refined.policy) > before + 100
+
+
+def test_too_small_a_budget_or_nothing_to_tune_plays_nothing() -> None:
+    player = Player("cartpole")
+    assert refine(policy_of(WEAK), "cma", Trials(player, seeds, 47), 1) is None
+    assert refine(policy_of("left = 0\nright = angle"), "cma", Trials(player, seeds, 1_000), 1) is None
+    assert player.episodes == 0
+
+
+def test_a_table_over_features_of_its_own_is_tuned_in_their_constants() -> None:
+    table = "let push = 0.3*angle + 0.1*spin\nbins push: 0.02\n| push | action |\n| 0 | left |\n| 1 | right |"
+    player = Player("cartpole", max_steps=60)
+    refined = tuned(policy_of(table), "auto", Trials(player, seeds, 480), 1)
+    assert refined.method == "cma"
+    assert set(dict(refined.spread)) == {"let push", "bins push"}

@@ -1,16 +1,21 @@
-"""The reasons to stop, and a best policy that was lucky."""
+"""The reasons to stop, a best policy that was lucky, and the verdict on a tuned one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.race import Race
+from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score, score_of_returns
 from policygen.runs.attempt import Attempt
 from policygen.runs.config import RunConfig
-from policygen.search.assess import is_overestimated
+from policygen.runs.state import Search
+from policygen.search.assess import _reason_for_dropping, already_works, is_overestimated
 from policygen.search.loop import reason_to_give_up, reason_to_stop
 from policygen.tasks.load import load_task
 
@@ -90,3 +95,39 @@ def test_the_best_is_flattered_where_it_does_worse_on_episodes_that_did_not_choo
     best: Any, unbiased: Any, target: float | None, expected: bool
 ) -> None:
     assert is_overestimated(best, unbiased, target, 4) is expected
+
+
+def test_a_dropped_tuning_says_whether_violations_were_the_reason() -> None:
+    before, better, worse = (score(*[value] * 20) for value in (1.0, 2.0, 0.0))
+    better = replace(better, violations=(Violations("speed < 3", True, 0.05, 3, 20),))
+    assert _reason_for_dropping(Race(better, before)) == (
+        ", dropped: it violates `speed < 3` in 15% of 20 episodes (limit 5%)"
+    )
+    assert _reason_for_dropping(Race(worse, before)) == ", which did not help and was dropped"
+
+
+@pytest.mark.parametrize(
+    ("mean", "random", "best", "solved", "works"),
+    [
+        (260, 0, 500, 475, True),
+        (240, 0, 500, 475, False),
+        (-700, -1200, -150, -200, False),  # negative returns are compared alike
+        (-600, -1200, -150, -200, True),
+        (240, 0, None, 475, True),  # before the first policy, the score that solves the task counts
+        (230, 0, None, 475, False),
+        (230, 0, None, None, False),
+        (-1300, -1200, -1500, None, False),  # a best policy below random actions says nothing
+        (None, 0, 500, 475, False),
+        (260, None, 500, 475, False),
+    ],
+)
+def test_a_policy_works_from_halfway_between_random_actions_and_the_best(
+    mean: float | None, random: float | None, best: float | None, solved: float | None, works: bool
+) -> None:
+    def of(value: float | None) -> Score | None:
+        return score(value, value) if value is not None else None
+
+    search = Search(replace(load_task("cartpole"), solved=solved, optimum=None), ReplayBuffer(100))
+    search.attempts.append(Attempt(0, None, of(random)))
+    search.best_score = of(best)
+    assert already_works(of(mean), search) is works
