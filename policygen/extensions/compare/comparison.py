@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes import requirements
-from policygen.episodes.requirements import Violations
+from policygen.episodes.requirements import Violations, excess
 from policygen.episodes.score import difference, number, score_of_returns
 from policygen.extensions.plots.curves import Curve, Interval, Shown, interval_over_seeds, panels_figure
 from policygen.extensions.sweeps.plan import PublishedColumn
@@ -65,58 +64,48 @@ class Result:
     meaning: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A contender on a task, with its results in the order of their seeds."""
+    """A contender on a task.
+
+    Attributes:
+        interval: 95% bootstrap interval of the mean; None for a single run.
+        by_seed: mean score of each seed.
+        violations: of each requirement, over the episodes of all results.
+        excess: how much more often than allowed hard requirements are violated; 0 if they are met.
+        requirements: words on violations: `met` if there is none, empty if there is no requirement.
+    """
 
     task: str
     contender: str
-    results: tuple[Result, ...]
+    results: Sequence[Result]
+    scores: list[float]
+    mean: float
+    interval: Interval | None
+    by_seed: dict[int, float]
+    violations: list[Violations]
+    excess: float
+    requirements: str
 
-    @cached_property
-    def scores(self) -> list[float]:
-        """The scores of the results."""
-        return [result.score for result in self.results]
 
-    @property
-    def mean(self) -> float:
-        """The mean of the scores."""
-        return fmean(self.scores)
-
-    @cached_property
-    def interval(self) -> Interval | None:
-        """The 95% bootstrap interval of the mean; None for a single run."""
-        return interval_over_seeds(np.array(self.scores))
-
-    @cached_property
-    def violations(self) -> list[Violations]:
-        """How often each requirement was violated, over the episodes of all results."""
-        found: dict[str, Violations] = {}
-        for one in (one for result in self.results for one in result.violations):
-            known = found.get(one.name, replace(one, violated=0, episodes=0))
-            violated, episodes = known.violated + one.violated, known.episodes + one.episodes
-            found[one.name] = replace(known, violated=violated, episodes=episodes)
-        return list(found.values())
-
-    @cached_property
-    def excess(self) -> float:
-        """How much more often than allowed hard requirements are violated; 0 if they are met."""
-        return requirements.excess(self.violations)
-
-    @cached_property
-    def requirements(self) -> str:
-        """Words on violated requirements: `met` if none is violated, empty if there is none."""
-        words = []
-        for one in (one for one in self.violations if one.violated):
-            limit = f", {100 * one.allowed:.3g}% allowed" if one.excess else ""
-            words.append(f"{one.name} violated in {100 * one.share:.3g}% of episodes{limit}")
-        return "; ".join(words) if words else "met" * bool(self.violations)
-
-    @cached_property
-    def by_seed(self) -> dict[int, float]:
-        """The mean score of each seed."""
-        seeds = sorted({result.seed for result in self.results if result.seed is not None})
-        return {seed: fmean(one.score for one in self.results if one.seed == seed) for seed in seeds}
+def _entry(task: str, contender: str, results: Sequence[Result]) -> Entry:
+    scores = [result.score for result in results]
+    seeds = {result.seed for result in results if result.seed is not None}
+    by_seed = {seed: fmean(one.score for one in results if one.seed == seed) for seed in seeds}
+    found: dict[str, Violations] = {}
+    for one in (one for result in results for one in result.violations):
+        known = found.get(one.name, replace(one, violated=0, episodes=0))
+        violated, episodes = known.violated + one.violated, known.episodes + one.episodes
+        found[one.name] = replace(known, violated=violated, episodes=episodes)
+    words = []
+    for one in (one for one in found.values() if one.violated):
+        limit = f", {100 * one.allowed:.3g}% allowed" if one.excess else ""
+        words.append(f"{one.name} violated in {100 * one.share:.3g}% of episodes{limit}")
+    violations, said = list(found.values()), "; ".join(words) if words else "met" * bool(found)
+    interval = interval_over_seeds(np.array(scores))
+    return Entry(
+        task, contender, results, scores, fmean(scores), interval, by_seed, violations, excess(violations), said
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +158,7 @@ class Comparison:
         # By task: by how well they meet requirements, then by their means, the best first.
         self.entries: dict[str, list[Entry]] = {}
         for task, own in by_task.items():
-            entries = [
-                Entry(task, name, tuple(sorted(own[name], key=lambda one: -1 if one.seed is None else one.seed)))
-                for name in self.contenders
-                if name in own
-            ]
+            entries = [_entry(task, name, own[name]) for name in self.contenders if name in own]
             self.entries[task] = sorted(entries, key=lambda one: (one.excess, -one.mean))
 
     @property
