@@ -27,7 +27,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import EnvironmentFault, TaskError
 from policygen.extensions.plots.actions import quantities_behind
 from policygen.extensions.plots.style import OKABE_ITO, check_suffix, imported_matplotlib, new_figure, style
-from policygen.extensions.plots.traces import EPISODES, draw_panel, panels_of, scored_episodes
+from policygen.extensions.plots.traces import EPISODES, best_median_worst, draw_panel, panels_of, scored_episodes
 from policygen.files import write_named
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import make_env
@@ -59,15 +59,13 @@ def takes(
         which: only the episode with the highest, lowest or median return.
 
     Raises:
-        UsageError: a number is out of range.
         TaskError, EnvironmentFault: the environment cannot be made, or fails.
     """
     played = scored_episodes(policy, episodes if episodes is not None else EPISODES if which else 1, seed)
     if which is None:
         return {f"episode {i} of {len(played)}": one for i, one in enumerate(played, start=1)}
-    ordered = sorted(played, key=lambda episode: -episode.episode_return)
-    place = {"best": 0, "median": len(ordered) // 2, "worst": -1}[which]
-    return {f"{which} of {len(played)}": ordered[place]}
+    title, chosen = f"{which} of {len(played)}", best_median_worst(played)
+    return {title: chosen.get(title, next(reversed(chosen.values())))}  # of one or two, some titles are missing
 
 
 def film(policy: Policy, shown: Mapping[str, Trajectory], path: str | Path) -> Path:

@@ -117,14 +117,6 @@ def test_no_template_changes_what_the_search_knows(small: tuple[Context, RunConf
             render_prompt(*small)
 
 
-def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
-    (tmp_path / "secret.txt").write_text("hush")
-    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "secret.txt"):
-        written(f'{{% include "{name}" %}}')
-        with pytest.raises(TemplateError, match="there is no template"):
-            render_prompt(*small)
-
-
 @pytest.mark.parametrize(
     "text",
     [

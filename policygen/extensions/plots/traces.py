@@ -14,7 +14,6 @@ from policygen.episodes.players import Players
 from policygen.episodes.requirements import Requirements
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import UsageError
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, new_figure, style, with_unit
 from policygen.policies.policy import Policy
 from policygen.quantities.text import to_text
@@ -50,11 +49,8 @@ def scored_episodes(policy: Policy, episodes: int, seed: int) -> list[Trajectory
         UserWarning: EnvPool scores this task, whose episodes differ.
 
     Raises:
-        UsageError: a number is out of range.
         TaskError, EnvironmentFault: the environment cannot be made, or fails.
     """
-    if episodes < 1 or seed < 0:
-        raise UsageError(f"play at least 1 episode with a seed of at least 0, not {episodes} and {seed}")
     if pool_for(policy.task, 1) is not None:
         what = "EnvPool scores this task and starts episodes differently; these are episodes of Gymnasium"
         warnings.warn(what, stacklevel=2)

@@ -136,8 +136,6 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
     spec = read_spec(config.llm)
     if spec.name != "policy":
         return connect_model(config, "cannot decide single steps; a saved policy can: --llm policy:RUN|best.json")
-    if not spec.argument:
-        raise UsageError("name the policy that drives: --llm policy:best.json, or policy:RUN")
     policy = best_policy(Path(spec.argument))
     ours, theirs = ((t.observation_names, t.action_space, t.actuators) for t in (task, policy.task))
     if ours != theirs:

@@ -93,7 +93,16 @@ class Session:
         self._known: dict[Prompt, tuple[Any, int]] = {}
         self._kind, self._identity, self._file = kind, identity, folder / f"{kind}.json"
         make_folder(folder, "choose another --out")
-        self._check_folder()
+        if self._file.exists():
+            saved = read(self._file, json_of, "restore it from a copy, or choose another --out", kind=kind)
+            for name, value in identity.items():
+                if (was := saved.get(name)) != value:
+                    raise UsageError(
+                        f"{folder} belongs to another `policygen {kind}`: its {name} is {was}, not {value}; "
+                        "choose another --out"
+                    )
+        elif {path.name for path in folder.iterdir()} - {".lock"}:
+            raise UsageError(f"{folder} holds other files; choose another --out")
         transcript = Transcript(folder / "transcript.jsonl")
         self.log = RequestLog(
             Ledger(config),
@@ -106,20 +115,6 @@ class Session:
         lock = lock_folder(folder)
         self.close = lock.release
         self.save({})  # a session that continues this one needs it, even if this one stops at once
-
-    def _check_folder(self) -> None:
-        """Raise UsageError if the folder holds something else than this session."""
-        if not self._file.exists():
-            if {path.name for path in self.folder.iterdir()} - {".lock"}:
-                raise UsageError(f"{self.folder} holds other files; choose another --out")
-            return
-        saved = read(self._file, json_of, "restore it from a copy, or choose another --out", kind=self._kind)
-        for name, value in self._identity.items():
-            if (was := saved.get(name)) != value:
-                raise UsageError(
-                    f"{self.folder} belongs to another `policygen {self._kind}`: its {name} is {was}, not {value}; "
-                    "choose another --out"
-                )
 
     @property
     def asked(self) -> int:

@@ -14,7 +14,6 @@ import policygen
 from policygen.errors import PathError, UsageError
 from policygen.extensions.page import render
 from policygen.extensions.page.render import RunPage, write_page
-from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 
 # A reply that tries whatever a browser would do for it, around a policy that can be read.
@@ -144,13 +143,3 @@ def test_a_run_with_a_page_writes_it_after_attempts_and_it_reloads_until_the_end
     ).folder
     assert reloads == [[True], [], [True], [True]]  # writing had no time left after attempt 1
     assert b'http-equiv="refresh"' not in (folder / "report.html").read_bytes()
-
-
-def test_a_page_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
-    class InTheWay(Listener):
-        def started(self, run: RunView) -> None:
-            (run.folder / "report.html").mkdir()
-
-    with pytest.warns(UserWarning, match="RunPage failed, and the run continues without it"):
-        done = policygen.run("frozenlake", out=tmp_path, listeners=[InTheWay(), RunPage()], iterations=1, **QUICK)
-    assert done.final is not None
