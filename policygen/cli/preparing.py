@@ -60,8 +60,8 @@ def new(
     requests and replies are kept beside the file, in NAME.transcript.jsonl; the settings below are of these requests.
     """
     from policygen.runs.config import effective_config, load_limits, read_assignment
-    from policygen.tasks.load import load_task, task_from_gym
-    from policygen.tasks.taskfile import file_to_edit, harvested_file
+    from policygen.tasks.load import harvested_file, load_task, task_from_gym
+    from policygen.tasks.taskfile import file_to_edit
     from policygen.tasks.trust import why_refused
 
     if wrong := [text for text in arguments if "=" not in text or not text.partition("=")[0].isidentifier()]:

@@ -24,7 +24,6 @@ from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import slug, to_digits
 from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import RESERVED, actuators_of, describe_layout
-from policygen.tasks.documentation import step_seconds_of
 from policygen.tasks.environments import (
     NAMESPACE,
     UserEnv,
@@ -38,7 +37,7 @@ from policygen.tasks.environments import (
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded, Watchdog, close
 from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct_names, observations_of, texts_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
-from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete, harvested_file
+from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
 from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, STILL, UNSEEDED, copies_of, found_limit, warm_up
 
@@ -146,6 +145,11 @@ def _known(own: UserEnv, step_timeout: float) -> Task | None:
     return replace(task, name=slug(name), gym_id=f"{NAMESPACE}{name}", given=own, max_steps=limit or task.max_steps)
 
 
+def harvested_file(gym_id: str) -> Path | None:
+    """Return the shipped file on an environment of Gymnasium; None if there is none."""
+    return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
+
+
 def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT) -> Task:
     """Read a task file.
 
@@ -163,9 +167,11 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
         raise TaskError(f"{path.name}: {explain(error, TaskFile.model_fields)}") from None
     if not (trust or is_shipped(path)):
         check_names(stated.gym_id, stated.kwargs, path.name)
+    file = harvested_file(stated.gym_id)
+    known = toml_of(file.read_text(encoding="utf-8")) if file is not None else {}
     env = make(stated.gym_id, stated.kwargs)
     try:
-        task = complete(stated, env, step_timeout)
+        task = complete(stated, env, step_timeout, step_seconds=known.get("step_seconds"))
         return replace(task, assumed=(*task.assumed, UNSEEDED)) if task.unseeded else task
     except EnvironmentFault:
         raise
@@ -256,7 +262,6 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], 
         features=tuple(phrases.items()),
         max_steps=limit or DEFAULT_MAX_STEPS,
         grid=grid,
-        step_seconds=step_seconds_of(env),
         run=(("policy", "linear" if continuous else "table"),),
         assumed=(*assumed, *task.assumed, *remarks),
     )

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -14,13 +13,11 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from policygen.errors import EnvironmentFault, TaskError
-from policygen.files import find_resource, toml_of
 from policygen.quantities.grid import MAX_CELLS, Dimension, Grid, integer_dimension
 from policygen.quantities.text import is_name
 from policygen.tasks.actions import RESERVED, ActionLayout, actuators_of, limits_of, with_bounds
 from policygen.tasks.documentation import documentation_of, has_model, model_facts, step_seconds_of
-from policygen.tasks.environments import make_env, opened
-from policygen.tasks.faults import close
+from policygen.tasks.environments import opened
 from policygen.tasks.spaces import (
     Actuator,
     Height,
@@ -137,11 +134,6 @@ class TaskFile(_Strict):
     harvested: _HarvestedEntry | None = None
 
 
-def harvested_file(gym_id: str) -> Path | None:
-    """Return the shipped file on an environment of Gymnasium; None if there is none."""
-    return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
-
-
 def _refuse_if(wrong: bool, sentence: str) -> None:
     if wrong:
         raise TaskError(sentence)
@@ -154,12 +146,14 @@ def complete(
     *,
     warm: WarmUp | None = None,
     checked: int = FEW_CHECKED,
+    step_seconds: float | None = None,
 ) -> Task:
     """Return the task of a file, with omitted keys filled in from the environment.
 
     Args:
         warm: the environment under random actions, if they have been played; else, they are for a file without prose.
         checked: number of steps of an episode that checks whether the environment follows its seed.
+        step_seconds: the length of a step, if neither the file states it nor a MuJoCo model.
     """
     found, texts = observations_of(env.observation_space), texts_of(env.observation_space)
     found = _with_stated_names(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
@@ -183,8 +177,7 @@ def complete(
         with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
             found = (warm or warm_up(env, width, step_timeout)).told(found)
         documentation = documentation_of(env)
-    file, spec = harvested_file(stated.gym_id), env.spec
-    harvested = toml_of(file.read_text(encoding="utf-8")) if file is not None else {}
+    spec = env.spec
     task = Task(
         name=stated.name,
         gym_id=stated.gym_id,
@@ -208,7 +201,7 @@ def complete(
         discount=stated.discount,
         solved=spec.reward_threshold if spec and stated.solved is None else stated.solved,
         optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
-        step_seconds=stated.step_seconds or step_seconds_of(env) or harvested.get("step_seconds"),
+        step_seconds=stated.step_seconds or step_seconds_of(env) or step_seconds,
         run=tuple(stated.run.items()),
         inputs=tuple(stated.inputs),
         grid=_stated_grid(stated.grid, known),
@@ -218,7 +211,8 @@ def complete(
     _ = task.parsed_features  # a mistake in a feature is reported now
     if stated.perturb:
         task = replace(task, perturb=_stated_perturbations(stated))
-        close(make_env(task))  # raises if a perturbation does not fit
+        with opened(task):  # raises if a perturbation does not fit
+            pass
     return replace(task, requirements=_stated_requirements(stated, task)) if stated.requirements else task
 
 
