@@ -25,7 +25,7 @@ leaves them as they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -96,11 +96,12 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     if context.tuning is not None and context.tuning.episodes:
         # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
         of_a_model = context.best is not None and context.best.requests.model not in OWN
-        tuned = best if of_a_model and isinstance(best, LinearPolicy) else policy_to_continue(own)
+        tuned, exchanged = next_to_tune(own, best, rng) if not of_a_model else (best, False)
         if tuned is not None:
-            return "An earlier policy again, for the numerical search to tune further.", tuned.to_text()
-        if (exchanged := with_labels_exchanged(own, best, rng)) is not None:
-            return "The best policy with two labels exchanged, for a numerical search to tune.", exchanged.to_text()
+            words = "An earlier policy again, for the numerical search to tune further."
+            if exchanged:
+                words = "The best policy with two labels exchanged, for a numerical search to tune."
+            return words, tuned.to_text()
         matrix, rate, another = np.zeros(shape), RATE, bool(_with_zero_weights(context.attempts))
         note = f"Weights of 0 over standardised quantities, for {'another' if another else 'a'} numerical search."
     elif not scored:
@@ -244,57 +245,38 @@ def definitions(task: Task, observations: Sequence[npt.NDArray[np.generic]], qua
 # --- restarts of the numerical search --------------------------------------------------------------------------------
 
 
-def policy_to_continue(attempts: Sequence[Attempt]) -> Policy | None:
-    """Return the best policy of the search to continue; None if a new search should start.
+def next_to_tune(
+    attempts: Sequence[Attempt], best: Policy | None, rng: np.random.Generator
+) -> tuple[Policy | None, bool]:
+    """Return the policy to tune next, and whether it is the best one with two labels of a choice exchanged.
+
+    It is the best policy of the search to continue. If that has stalled, labels are exchanged, but not after
+    `EXCHANGES` failures in a row. None: a new search should start.
 
     Args:
-        attempts: the attempts of the run so far. Number 0 is random actions. A search starts with all weights 0, or
+        attempts: the attempts of the run so far; number 0 is random actions. A search starts with all weights 0, or
             with two labels exchanged.
     """
-    scored = _scored(attempts)
+    scored = [one for one in attempts if one.number > 0 and one.score is not None]
     searches = _searches(scored)
     if len(searches) < FIRST_SEARCHES:
-        return None
+        return None, False
+    exchanges = _exchanges_of_bests(scored)
+    failed = [one[0].digests[0] in exchanges and not any(step.accepted for step in one) for one in searches]
     if len(searches) == len(scored):  # none has been continued yet
         current = max(searches, key=_best_score)
     else:
-        exchanges = _exchanges_of_bests(scored)
-        continuing = [search for search in searches if not _failed(search, exchanges)]
+        continuing = (search for search, lost in zip(searches, failed, strict=True) if not lost)
         current = max(continuing, key=lambda search: search[-1].number)
     random = attempts[0].score.mean if attempts[0].score is not None else 0.0
-    if len(current) > STALL_LENGTH:
-        gain = _best_score(current) - _best_score(current[:-STALL_LENGTH])
-        if gain <= LEAST_GAIN * abs(_best_score(current) - random):
-            return None
-    return max(current, key=_score).policy
-
-
-def with_labels_exchanged(attempts: Sequence[Attempt], best: Policy | None, rng: np.random.Generator) -> Policy | None:
-    """Return the best policy with two labels of a choice exchanged, to try before a new search starts from weights 0.
-
-    Returns:
-        None while fewer than `FIRST_SEARCHES` searches have started, after `EXCHANGES` failures in a row, and once all
-        exchanges have been tried.
-    """
-    scored = _scored(attempts)
-    searches = _searches(scored)
-    if len(searches) < FIRST_SEARCHES or not isinstance(best, LinearPolicy):
-        return None
-    exchanges = _exchanges_of_bests(scored)
-    if all(_failed(search, exchanges) for search in searches[-EXCHANGES:]):
-        return None
-    known = {digest for one in scored for digest in one.digests}
-    others = [one for one in _exchanges(best) if text_digest(one) not in known]
-    return others[rng.integers(len(others))] if others else None
-
-
-def _scored(attempts: Sequence[Attempt]) -> list[Attempt]:
-    return [one for one in attempts if one.number > 0 and one.score is not None]
-
-
-def _failed(search: SearchAttempts, exchanges: Set[bytes]) -> bool:
-    """Whether a search started from exchanged labels and found no new best policy."""
-    return search[0].digests[0] in exchanges and not any(attempt.accepted for attempt in search)
+    gain = _best_score(current) - _best_score(current[:-STALL_LENGTH]) if len(current) > STALL_LENGTH else math.inf
+    if gain > LEAST_GAIN * abs(_best_score(current) - random):
+        return max(current, key=_score).policy, False
+    if isinstance(best, LinearPolicy) and not all(failed[-EXCHANGES:]):
+        known = {digest for one in scored for digest in one.digests}
+        if others := [one for one in _exchanges(best) if text_digest(one) not in known]:
+            return others[rng.integers(len(others))], True
+    return None, False
 
 
 def _exchanges_of_bests(attempts: Sequence[Attempt]) -> set[bytes]:

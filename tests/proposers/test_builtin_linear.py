@@ -13,12 +13,12 @@ import policygen
 from policygen.episodes.score import Score
 from policygen.policies.features import is_definition
 from policygen.policies.parse import parse
+from policygen.policies.policy import Policy
 from policygen.proposers.builtin_linear import (
     EXCHANGES,
     definitions,
-    policy_to_continue,
+    next_to_tune,
     starts_new_search,
-    with_labels_exchanged,
 )
 from policygen.quantities.text import parse_expression
 from policygen.runs.attempt import Attempt, Tuned, saved
@@ -165,10 +165,16 @@ def tuned(*steps: tuple[float, float | None, float]) -> list[Attempt]:
     return attempted("mountaincar-continuous", RANDOM, *((*some, step[2]) for some, step in pairs))  # type: ignore[misc]
 
 
+def to_tune(attempts: Sequence[Attempt]) -> tuple[Policy | None, bool]:
+    """Return what to tune next; the best policy is the one accepted last."""
+    best = next((one.policy for one in reversed(attempts) if one.accepted), None)
+    return next_to_tune(attempts, best, np.random.default_rng(0))
+
+
 def push(attempts: Sequence[Attempt]) -> str | None:
     """Return the policy to continue, as text."""
-    policy = policy_to_continue(attempts)
-    return None if policy is None else policy.to_text()
+    policy, exchanged = to_tune(attempts)
+    return None if policy is None or exchanged else policy.to_text()
 
 
 def parsed(text: str) -> str:
@@ -234,10 +240,9 @@ STALLED = (
 
 
 def exchanged_in(attempts: list[Attempt]) -> str | None:
-    """Return the proposal after these attempts; the best policy is the one accepted last."""
-    best = next((one.policy for one in reversed(attempts) if one.accepted), None)
-    policy = with_labels_exchanged(attempts, best, np.random.default_rng(0))
-    return None if policy is None else policy.to_text()
+    """Return the policy with exchanged labels after these attempts."""
+    policy, exchanged = to_tune(attempts)
+    return policy.to_text() if policy is not None and exchanged else None
 
 
 def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> None:
@@ -245,21 +250,19 @@ def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> Non
     tried = []
     for _ in range(EXCHANGES):
         attempts = chosen(*steps)
-        assert policy_to_continue(attempts) is None
         exchanged = exchanged_in(attempts)
         tried.append(exchanged)
         steps.append((exchanged, exchanged.replace("3", "6"), -190.0))
     assert len({*tried, policygen.parse(of_right(3), "mountaincar").to_text()}) == EXCHANGES + 1
     assert sorted(policygen.parse(text, "mountaincar").act(np.array([-0.5, 0.05])) for text in tried) == [0, 1, 2]
     # Then another search begins from nothing.
-    assert policy_to_continue(chosen(*steps)) is None
-    assert exchanged_in(chosen(*steps)) is None
+    assert to_tune(chosen(*steps))[0] is None
 
 
 def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
     exchanged = exchanged_in(chosen(*STALLED))
     after = exchanged.replace("3", "6")
-    assert policy_to_continue(chosen(*STALLED, (exchanged, after, -149.0))) is None
+    assert push(chosen(*STALLED, (exchanged, after, -149.0))) is None
     # What was proposed beside it does not matter.
     for beside in ((), ((of_right(-3), of_right(-6), -190.0),)):
         assert push(chosen(*STALLED, (exchanged, after, -148.0), *beside)) == parsed(after)
@@ -276,7 +279,7 @@ def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_
 )
 def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text: str) -> None:
     stalled = tuned(FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
-    assert with_labels_exchanged(stalled, policygen.parse(text, task), np.random.default_rng(0)) is None
+    assert next_to_tune(stalled, policygen.parse(text, task), np.random.default_rng(0)) == (None, False)
 
 
 def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:
