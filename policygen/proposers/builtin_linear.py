@@ -304,17 +304,16 @@ def constant_starts(policy: Policy) -> list[Policy]:
     A number takes the middle, both ends and both quarters of its range, and 0. A choice takes labels at these places,
     or, if there is no other actuator, each of the first `MOST_LABELS`.
     """
-    actuators, slices = policy.task.actuators, output_slices(policy.task)
-    starts: list[Policy] = [policy]
-    if not (isinstance(policy, TablePolicy) or (isinstance(policy, LinearPolicy) and has_zero_weights(policy))):
+    actuators, starts = policy.task.actuators, [policy]
+    if not isinstance(policy, TablePolicy) and not has_zero_weights(policy):
         return starts
     single = len(actuators) == 1 and actuators[0].is_choice
     places = range(min(len(actuators[0].labels), MOST_LABELS)) if single else (-1.0, 1.0, -0.5, 0.5, None)
     for place in places:
         biases, action = list[float](), list[float]()
-        for actuator, part in zip(actuators, slices, strict=True):
+        for actuator in actuators:
             if actuator.is_choice:
-                count = part.stop - part.start
+                count = len(actuator.labels)
                 chosen = int(place or 0) if single else round(((place or 0.0) + 1) / 2 * (count - 1))
                 biases += [float(label == chosen) for label in range(count)]
                 action.append(float(chosen))
@@ -325,12 +324,12 @@ def constant_starts(policy: Policy) -> list[Policy]:
         if isinstance(policy, TablePolicy):
             actions = np.tile(action, (policy.grid.size, 1))
             starts.append(TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets))
-            continue
-        equations = []
-        for (name, node), bias in zip(policy.equations, biases, strict=True):
-            values = [*constants(node)[:-1], to_digits(bias, 4)]  # the bias is the last constant
-            equations.append((name, with_constants(node, iter(values))))
-        starts.append(replace(policy, equations=tuple(equations)))
+        elif isinstance(policy, LinearPolicy):
+            equations = []
+            for (name, node), bias in zip(policy.equations, biases, strict=True):
+                values = [*constants(node)[:-1], to_digits(bias, 4)]  # the bias is the last constant
+                equations.append((name, with_constants(node, iter(values))))
+            starts.append(replace(policy, equations=tuple(equations)))
     return list(dict.fromkeys(starts))
 
 
@@ -343,10 +342,9 @@ def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
 
 def has_zero_weights(policy: Policy | None) -> bool:
     """Whether all weights of equations are 0, so that the action is constant."""
-    if not isinstance(policy, LinearPolicy):
-        return False
-    terms = (linear_terms(node) for _, node in policy.equations)
-    return not any(weight for one in terms for term, weight in one.items() if term is not None)
+    return isinstance(policy, LinearPolicy) and not any(
+        weight for _, node in policy.equations for term, weight in linear_terms(node).items() if term is not None
+    )
 
 
 def _with_zero_weights(attempts: Sequence[Attempt]) -> list[LinearPolicy]:
