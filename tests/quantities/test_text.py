@@ -1,16 +1,31 @@
+"""Expressions as text, their trees, and observed texts: it tests `quantities.tree` and `quantities.words`, too."""
+
 from __future__ import annotations
 
 import math
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
-from generators import both_forms, of_row, trees
+from generators import both_forms, of_columns, of_row, trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
 from policygen.quantities.text import format_number, parse_expression, to_digits, to_text
+from policygen.quantities.tree import (
+    Call,
+    Name,
+    Number,
+    constants,
+    limits,
+    linear_terms,
+    signed_constants,
+    with_constants,
+    with_plain_signs,
+)
+from policygen.quantities.words import column_of, columns_for, contains_batch, contains_scalar, decoded, encoded
 
 NAMES = ("x", "y", "spin", "theta_2")
 
@@ -134,3 +149,121 @@ def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():
     ):
         with pytest.raises(ExpressionError, match=problem):
             parse_expression(text, names)
+
+
+# --- tree -------------------------------------------------------------------------------------------------------------
+
+
+def test_linear_terms_lifts_what_is_not_linear():
+    terms = linear_terms(parse_expression("3*(x - 0.02) - tanh(y)/2 + x", NAMES))
+    assert terms == pytest.approx({Name("x"): 4.0, None: -0.06, Call("tanh", (Name("y"),)): -0.5})
+    assert linear_terms(parse_expression("x*y", NAMES)) == {Call("*", (Name("x"), Name("y"))): 1.0}
+    assert linear_terms(parse_expression("x/0", NAMES)) == {Call("/", (Name("x"), Number(0.0))): 1.0}
+    for text in ("-(x / 1e-320)", "1e200 * (1e200 * x)"):  # an infinite coefficient is written in no language
+        assert all(map(math.isfinite, linear_terms(parse_expression(text, NAMES)).values()))
+
+
+def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
+    tree = parse_expression("fixed(0.2 + a)*3 + 0.5", ["a"])
+    assert constants(tree) == (3.0, 0.5)
+    changed = with_constants(tree, iter([6.0, 1.0]))
+    assert to_text(changed) == "fixed(0.2 + a)*6 + 1"
+    assert of_row(changed, ["a"])([1.0]) == pytest.approx(8.2)
+    assert of_columns(changed, ["a"])([np.array([1.0, 2.0])]).tolist() == pytest.approx([8.2, 14.2])
+
+
+def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_in_the_range():
+    text = "tune(2, 0, 10)*x - tune(-1, -3, 0.5) + fixed(7*tune(0, 0, 2)) + x^tune(3, 1, 4)*tune(5, 5, 5)"
+    tree = parse_expression(text, ["x"])
+    plain = parse_expression("2*x - -1 + fixed(7*0) + x^3*5", ["x"])
+    assert to_text(tree) == text
+    for other in ("-tune(2, 0, 10)*x", "x - -tune(-2, -5, 0)*x", "prev(x, tune(0, -1, 1))", "-tune(2, 0, 3)^2"):
+        assert to_text(with_plain_signs(parse_expression(other, ["x"]))) == other
+    assert of_row(tree, ["x"])([1.7]) == of_row(plain, ["x"])([1.7])
+    assert linear_terms(parse_expression("tune(2, 0, 10)*x", ["x"])) == {Name("x"): 2.0}  # as fast as the number
+    assert constants(tree) == (2.0, -1.0, 0.0, 3.0)
+    assert limits(tree) == ((0, 10), (-3, 0.5), (0, 2), (1, 4))
+    assert signed_constants(tree) == (2.0, -1.0, 0.0, 3.0)  # in `tune` as written: `x - tune(-1, -3, 0.5)`
+    far = to_text(with_plain_signs(with_constants(tree, iter([-9.0, -9.0, 9.0, 9.0]))))
+    assert far == "tune(0, 0, 10)*x - tune(-3, -3, 0.5) + fixed(7*tune(2, 0, 2)) + x^tune(4, 1, 4)*tune(5, 5, 5)"
+
+
+def test_constants_are_told_with_the_sign_that_they_are_read_with() -> None:
+    node = parse_expression("2*x - 0.5*y - (3*x - 1) - -4*x/7 + sin(5*x - 6)^2", ["x", "y"])
+    assert signed_constants(node) == (2, -0.5, 3, -1, 4, 7, 5, -6)
+    assert tuple(map(abs, signed_constants(node))) == tuple(map(abs, constants(node)))
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+TEXTS = ("text",)
+
+
+def read(text: str):
+    return parse_expression(text, ("x",), texts=TEXTS)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
+@settings(max_examples=50, deadline=None)
+def test_a_text_is_kept_exactly_even_in_single_precision(text):
+    row = encoded(text, columns_for(40, 4))
+    assert decoded(row.astype(np.float32)) == text
+
+
+def test_a_text_that_is_too_long_or_none_is_refused():
+    with pytest.raises(ValueError, match="has 7 bytes; the observation space has room for 6"):
+        encoded("seven..", 2)
+    with pytest.raises(TypeError, match="the observation holds a int"):
+        encoded(7, 2)  # type: ignore[arg-type]
+
+
+def test_many_texts_are_searched_as_one_is_and_capitals_do_not_count():
+    texts = ["A Lamp lies here.", "", "lam p", "the LAMP", "lämp, lamp"]
+    rows = np.array([encoded(text, 8) for text in texts]).astype(np.float32)
+    assert contains_batch(list(rows.T), "lamp").tolist() == [1, 0, 0, 1, 1]
+    assert [contains_scalar(row.tolist(), "lamp") for row in rows] == [1, 0, 0, 1, 1]
+    names = ("x", *(column_of("text", i) for i in range(8)), "later")
+    node = read('2*contains(text, "lamp") + x')
+    columns = [np.ones(5), *rows.T.astype(np.float64), np.zeros(5)]
+    assert of_columns(node, names)(columns).tolist() == [3, 1, 1, 3, 3]
+    scalar = of_row(node, names)
+    assert [scalar([1.0, *row, 0.0]) for row in rows.tolist()] == [3, 1, 1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ('contains(text, "lamp")', 'contains(text, "lamp")'),
+        ("not contains(text, 'a 2x (old) - key')", 'not contains(text, "a 2x (old) - key")'),
+        ("contains(text, “Exits: north, east.”)^2", 'contains(text, "Exits: north, east.")^2'),
+        ('contains(text, "it\'s") + contains(text, "3rd")', 'contains(text, "it\'s") + contains(text, "3rd")'),
+    ],
+)
+def test_phrases_are_left_as_they_are_and_read_back(text, written):
+    node = read(text)
+    assert to_text(node) == written
+    assert read(written) == node
+
+
+NO_PHRASE = ("text", 'text, ""', f'text, "{"x" * 61}"', 'text, "a|b"', 'text, f"{x}"', "text, lamp")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *((f"contains({arguments})", "takes the name of an observed text and a phrase") for arguments in NO_PHRASE),
+        ('contains(x, "lamp")', "unknown text `x`; known are text"),
+        ('contains(txt, "lamp")', "unknown text `txt`; known are text"),
+        ('"lamp"', "`lamp` is not a number"),
+        ("2*text", "`text` is a text, not a number; write `contains(text"),
+        ("text[0]", "`text[0]` is not arithmetic"),
+        ("prev(text)", "unknown name `text`"),
+        ('contains(text, "lamp"', "cannot read"),
+    ],
+)
+def test_whatever_else_is_made_of_texts_is_refused_in_a_sentence(text, said):
+    with pytest.raises(ExpressionError) as caught:
+        read(text)
+    assert said in str(caught.value)
+    with pytest.raises(ExpressionError, match="unknown function `contains`"):
+        parse_expression('contains(x, "lamp")', ("x",))
