@@ -20,7 +20,7 @@ from policygen.episodes.score import standard_error
 from policygen.episodes.signals import Column, usual_ranges
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import Reader
-from policygen.quantities.program import slot_of
+from policygen.quantities.tree import slot_of
 from policygen.tasks.environments import opened
 from policygen.tasks.task import Task
 

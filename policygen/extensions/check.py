@@ -18,7 +18,8 @@ import numpy.typing as npt
 from policygen.errors import UsageError
 from policygen.policies.policy import Policy
 from policygen.quantities.operations import OPERATIONS
-from policygen.quantities.program import TESTS, Program, Step, finite_number, slot_of
+from policygen.quantities.program import TESTS, Program, Step, finite_number
+from policygen.quantities.tree import slot_of
 
 QUARTER = math.pi / 2  # of a turn
 _INEXACT = frozenset(("^", "sin", "cos", "tan", "tanh", "exp", "log", "atan", "atan2"))

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 
 from policygen.outgoing import plain
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import format_number
+from policygen.quantities.text import NUMBER, format_number
 from policygen.tasks.spaces import Actuator
 
 MOST_CELL_CHARACTERS = 80  # of an action, when it is compared with other spellings
@@ -27,7 +27,6 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     **{">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le},
     **{">": operator.gt, "<": operator.lt, "!=": operator.ne, "==": operator.eq, "=": operator.eq},
 }
-NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 MOST_COMMENT = 200  # characters of one comment
 MOST_COMMENTS = 10_000  # characters of all comments of a policy
 # By the key of a line, see `_key`, the comments above it and the one at its end, or empty. The key "" stands for the

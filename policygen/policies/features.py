@@ -18,15 +18,13 @@ from numpy import ndarray
 
 from policygen.errors import PolicyError
 from policygen.quantities.grid import Grid
-from policygen.quantities.program import Lowering, Program, slot_of
+from policygen.quantities.program import Lowering, Program
 from policygen.quantities.spelling import Array, ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import is_name, parse_expression, unknown_name
-from policygen.quantities.tree import Call, Name, Node, Number, needed_by, remembered_in
+from policygen.quantities.tree import Lets, Node, needed_by, remembered_in, slot_of
 from policygen.tasks.task import Task, decision_names, outputs_by_actuator
 
-PREFIX = "n_"  # of a standardised quantity, which `builtin` defines
 Columns = Sequence[Array] | Array
-Lets = tuple[tuple[str, Node], ...]
 
 
 @dataclass(frozen=True)
@@ -256,11 +254,3 @@ def parse_lets(
 def depends_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
     """Whether one of the wanted quantities is, or depends on, a changed feature; `others` are the unchanged ones."""
     return not needed_by(wanted, {**others, **changed}).isdisjoint(changed)
-
-
-def is_definition(name: str, node: Node) -> bool:
-    """Whether a feature is `n_NAME = (NAME - number)/number`, as `builtin` standardises a quantity."""
-    match node:
-        case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):
-            return name == PREFIX + quantity
-    return False

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.policies.features import Columns, Lets
 from policygen.policies.policy import Policy, let_lines
 from policygen.quantities.program import Lowering
 from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Name, Node, Number, negated
+from policygen.quantities.tree import Call, Lets, Name, Node, Number, negated
 from policygen.tasks.records import checked
 from policygen.tasks.task import Task, decision_names, output_names, output_slices
 
@@ -121,7 +120,9 @@ class Population:
         self._function = column_function(lowering.program(shared.decided(lowering)))
         self._constants = np.array(values).reshape(len(values), len(policies))
 
-    def decide(self, observations: Columns, rows: npt.NDArray[np.integer[Any]], /) -> npt.NDArray[Any]:
+    def decide(
+        self, observations: Sequence[npt.NDArray[Any]] | npt.NDArray[Any], rows: npt.NDArray[np.integer[Any]], /
+    ) -> npt.NDArray[Any]:
         """Return the actions in the episodes `rows`, shape (k,), for their observations, shape (k, d)."""
         if rows is not self._rows:  # the constants of each row are cached until the rows change
             self._rows, self._own = rows, self._constants[:, np.asarray(rows) // self._each]

@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from policygen.errors import ExpressionError, UsageError
-from policygen.policies.cells import NUMBER, ascii_signs, looks_like_bins, row_line, with_comment
-from policygen.policies.features import Lets
+from policygen.policies.cells import ascii_signs, looks_like_bins, row_line, with_comment
 from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Line, Problems, Refusal, statements
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import is_name, parse_expression, unknown_name
-from policygen.quantities.tree import NOTHING, Node, names_in, read_by, remembered_in
+from policygen.quantities.text import NUMBER, is_name, parse_expression, unknown_name
+from policygen.quantities.tree import NOTHING, Lets, Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task, decision_names, output_names
 
 MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits

@@ -19,12 +19,12 @@ import numpy.typing as npt
 from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.outgoing import as_html
 from policygen.policies.cells import Comments, commented, comments_of
-from policygen.policies.features import Lets, Reader, floats, parse_lets
+from policygen.policies.features import Reader, floats, parse_lets
 from policygen.policies.raw import own_form, row_of, rows_of
 from policygen.quantities.program import Lowering, Program
 from policygen.quantities.spelling import ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import to_text
-from policygen.quantities.tree import Node, names_in, remembered_in
+from policygen.quantities.tree import Lets, Node, names_in, remembered_in
 from policygen.tasks.actions import shaped
 from policygen.tasks.records import checked, task_from_record, task_to_record
 from policygen.tasks.task import Task

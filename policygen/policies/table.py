@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.policies.cells import Comments, action_text, bins_line, bins_text, row_line
-from policygen.policies.features import CellReader, Lets, cell_reader
+from policygen.policies.features import CellReader, cell_reader
 from policygen.policies.policy import Actions, Policy, let_lines
 from policygen.quantities.grid import Grid
 from policygen.quantities.program import Lowering
 from policygen.quantities.text import unknown_name
+from policygen.quantities.tree import Lets
 from policygen.tasks.records import checked, grid_from_record, grid_to_record
 from policygen.tasks.task import Task
 

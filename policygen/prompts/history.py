@@ -15,14 +15,13 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import loss
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text, bins_line
-from policygen.policies.features import is_definition
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy, let_lines
 from policygen.policies.table import TablePolicy
 from policygen.prompts.filters import fitting
 from policygen.prompts.traces import rows_at
 from policygen.prompts.views import View
-from policygen.quantities.tree import constants, limits, signed_constants
+from policygen.quantities.tree import constants, is_definition, limits, signed_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.notes import IDEA, UNDEFINED, UNSTABLE, violations_of
 from policygen.runs.state import Context

@@ -21,13 +21,13 @@ from policygen.episodes.evidence import (
 from policygen.episodes.signals import Anomaly, Column, Signal, first_anomaly, ranges, rhythms
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.cells import action_words
-from policygen.policies.features import CellReader, Reader, cell_reader, is_definition
+from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import names_in, remembered_in
+from policygen.quantities.tree import is_definition, names_in, remembered_in
 from policygen.quantities.words import decoded
 from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task

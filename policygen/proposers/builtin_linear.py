@@ -33,13 +33,13 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.llm.messages import NO_MODEL
-from policygen.policies.features import PREFIX, Reader, is_definition
+from policygen.policies.features import Reader
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.spelling import finite
 from policygen.quantities.text import format_number, to_digits, to_text
-from policygen.quantities.tree import Name, Node, constants, linear_terms, with_constants
+from policygen.quantities.tree import PREFIX, Name, Node, constants, is_definition, linear_terms, with_constants
 from policygen.runs.attempt import Attempt, text_digest
 from policygen.runs.state import Context
 from policygen.tasks.spaces import Actuator

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from policygen.quantities.operations import OPERATIONS
-from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous
+from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous, slot_of
 from policygen.quantities.words import column_of
 
 INFINITE = 1e6  # replaces an infinite value of a feature or an output, with its sign
@@ -73,11 +73,6 @@ class Program:
     results: tuple[int, ...]
     names: dict[int, str] = field(default_factory=dict)
     tables: tuple[Any, ...] = ()
-
-
-def slot_of(name: str) -> str:
-    """Return the name of a quantity's value one step earlier; the value is NaN at the first step."""
-    return f"prev({name})"
 
 
 class Lowering:

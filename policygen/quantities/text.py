@@ -45,6 +45,7 @@ _QUOTES = str.maketrans(dict.fromkeys("“”„", '"'))
 _LITERAL = re.compile(r"""("[^"\\]*"|'[^'\\]*')""")
 _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
+NUMBER = re.compile(r"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 _HOW_CONTAINS = (
     'contains() takes the name of an observed text and a phrase in double quotes, such as `contains(text, "lamp")`: '

@@ -51,6 +51,13 @@ class Contains:
 
 
 Node = Number | Name | Call | Previous | Contains
+Lets = tuple[tuple[str, Node], ...]  # definitions of features, by name
+PREFIX = "n_"  # of a standardised quantity, which `builtin` defines
+
+
+def slot_of(name: str) -> str:
+    """Return the name of a quantity's value one step earlier; the value is NaN at the first step."""
+    return f"prev({name})"
 
 
 def nodes_of(root: Node) -> Iterator[Node]:
@@ -243,3 +250,11 @@ def replaced(node: Node, values: Mapping[str, Node]) -> Node:
         case Previous(name, start):
             return Previous(name, replaced(start, values))
     return node
+
+
+def is_definition(name: str, node: Node) -> bool:
+    """Whether a feature is `n_NAME = (NAME - number)/number`, as `builtin` standardises a quantity."""
+    match node:
+        case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):
+            return name == PREFIX + quantity
+    return False

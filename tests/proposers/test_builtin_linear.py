@@ -11,7 +11,6 @@ import pytest
 
 import policygen
 from policygen.episodes.score import Score
-from policygen.policies.features import is_definition
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.proposers.builtin_linear import (
@@ -21,6 +20,7 @@ from policygen.proposers.builtin_linear import (
     starts_new_search,
 )
 from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import is_definition
 from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.search.refine.tunable import Tunable
 from policygen.tasks.load import load_task

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
 from policygen.quantities.operations import FUNCTIONS, OPERATIONS, ROWS, Operation
-from policygen.quantities.program import Lowering, finite_number, slot_of
+from policygen.quantities.program import Lowering, finite_number
 from policygen.quantities.spelling import column_function, row_function
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Name, Number
+from policygen.quantities.tree import Call, Name, Number, slot_of
 
 NAMES = ("x", "y", "spin", "theta_2")
 FLOAT_ROWS = st.lists(st.tuples(*[nasty_floats()] * 4), min_size=1, max_size=20)

@@ -14,14 +14,12 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.extensions.plants.plant import ENDS, HIDDEN, NEXT, REWARD, START, Plant
-from policygen.policies.cells import NUMBER
 from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.lines import Line
 from policygen.policies.parts import Parts
 from policygen.quantities.operations import OPERATIONS
-from policygen.quantities.program import slot_of
 from policygen.quantities.spelling import compiled
-from policygen.quantities.text import is_name, next_of, parse_expression, to_digits, to_text, unknown_name
+from policygen.quantities.text import NUMBER, is_name, next_of, parse_expression, to_digits, to_text, unknown_name
 from policygen.quantities.tree import (
     NOTHING,
     Call,
@@ -36,6 +34,7 @@ from policygen.quantities.tree import (
     read_by,
     remembered_in,
     replaced,
+    slot_of,
     with_constants,
     with_numbers,
     with_plain_signs,

@@ -21,8 +21,7 @@ from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, n
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.program import slot_of
-from policygen.quantities.tree import names_in
+from policygen.quantities.tree import names_in, slot_of
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
 

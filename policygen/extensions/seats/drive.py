@@ -35,13 +35,13 @@ from policygen.extensions.seats.session import (
 from policygen.llm import Provider, read_spec
 from policygen.llm.messages import Prompt
 from policygen.outgoing import redacted
-from policygen.policies.cells import NUMBER, action_words, ascii_signs, read_action
+from policygen.policies.cells import action_words, ascii_signs, read_action
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.policy import BEST
 from policygen.policies.table import TablePolicy
 from policygen.prompts.render import Show
 from policygen.prompts.views import grid_view, task_view
-from policygen.quantities.text import format_number, to_digits
+from policygen.quantities.text import NUMBER, format_number, to_digits
 from policygen.quantities.tree import names_in, texts_in
 from policygen.quantities.words import decoded
 from policygen.runs.config import RunConfig

@@ -19,13 +19,12 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, PolicygenError
 from policygen.files import find_run
 from policygen.llm import read_spec
-from policygen.policies.features import Lets
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import Rule, TablePolicy, join_leaves, visible
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import Call, Node, Number, constants, nodes_of, with_constants, with_plain_signs
+from policygen.quantities.tree import Call, Lets, Node, Number, constants, nodes_of, with_constants, with_plain_signs
 from policygen.runs.logbook import Logbook
 from policygen.runs.state import Search, Successor
 from policygen.search.runner import EpisodeRunner

@@ -17,14 +17,13 @@ import numpy.typing as npt
 
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.trajectory import Actor, Trajectory
-from policygen.policies.features import is_definition
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import Rule, TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import Node, constants, limits, with_constants, with_plain_signs
+from policygen.quantities.tree import Node, constants, is_definition, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import Attempt, TuningState
 from policygen.runs.methods import METHODS
 from policygen.runs.tuning import FIRST_STEP, method_for
