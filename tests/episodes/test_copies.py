@@ -16,7 +16,7 @@ from support import discovered
 import policygen.episodes.copies
 import policygen.episodes.players
 from policygen.episodes.copies import COPIES, STEP_BY_STEP, PooledCopies, pool_for
-from policygen.episodes.players import Players, Simulator
+from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import TaskError
@@ -228,20 +228,6 @@ def test_an_episode_in_envpool_depends_on_its_policy_and_seed_alone(name: str, m
         controller.reset()
         acted = [controller(observation) for observation in trajectory.observations[:-1]]
         assert np.array_equal(np.array(acted), trajectory.actions)
-
-
-@needs_envpool
-def test_many_policies_play_in_envpool_what_each_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    joints = "hip_torque = {0}*beat\nknee_torque = -{0}*knee\nankle_torque = 0"
-    policies = [policy_for("hopper", CLOCKED + joints.format(factor)) for factor in (0.1, 0.5, 1.0)]
-    seeds = episode_seeds(0, "engines", 3)
-    with Players(policies[0].task, jobs=2) as players:
-        assert players.engine == "envpool"
-        alone = [players.play(policy, seeds) for policy in policies]
-        for room in (128, 6, 4):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(PooledCopies, "most", room)
-            for one, other in zip(players.play_many(policies, seeds), alone, strict=True):
-                assert_equal(one, other)
 
 
 @needs_envpool

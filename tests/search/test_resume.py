@@ -241,16 +241,6 @@ def interrupted(keep: int = 3, **settings: Any) -> tuple[Path, Path]:
     return whole, folder
 
 
-def test_episodes_that_were_saved_are_used_and_those_that_were_not_are_played_again() -> None:
-    whole, folder = interrupted()
-    begun = resume(folder)
-    begun.logbook.save_buffer(begun.search.buffer)
-    del begun
-    assert (folder / "episodes.npz").exists()
-    finish(folder)
-    assert outcome(folder) == outcome(whole)
-
-
 def test_a_replay_buffer_that_had_to_forget_is_brought_back_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReplayBuffer.__init__, "__defaults__", (1000,))
     whole, folder = interrupted()

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # per comparison; a budget for fewer is
 COMPARED = 8  # random changes compared at a time
 
 Change = tuple[int, int, int]  # cell, actuator and new label
+Round = tuple[int, list[Change]]  # number of the first seed of a comparison, and single changes of the current table
 
 
 def choosing_table(policy: Policy, method: str, measure: Measure | None) -> TablePolicy:
@@ -88,15 +89,6 @@ def policy_iteration(policy: Policy, trials: Trials, rng_seed: int) -> Refined:
     return Refined(with_entries(table, best), 0, "policy-iteration", table.grid.size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """Single changes, each compared with the current table on `count` seeds from number `first` on."""
-
-    first: int
-    count: int
-    changes: Sequence[Change]
-
-
 def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
     """Change one entry at a time and keep improvements; None if nothing can change or the budget is too small.
 
@@ -115,34 +107,35 @@ def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
         labels = [(actuator, label) for actuator, count in enumerate(counts) for label in range(count)]
         return [(cell, actuator, label) for actuator, label in labels if label != entries[cell, actuator]]
 
-    def sweeps() -> Iterator[_Round]:
+    def sweeps() -> Iterator[Round]:
         """Yield every change of every entry, one per round; `entries` may change in between."""
         for sweep in range(SWEEPS):
             for cell in range(len(entries)):
                 for change in changes_of(cell):
-                    yield _Round(sweep * seeds, seeds, [change])
+                    yield sweep * seeds, [change]
 
-    def draws() -> Iterator[_Round]:
+    def draws() -> Iterator[Round]:
         """Yield changes of random cells, on new seeds each round, until the episodes are used."""
         rng = np.random.default_rng(rng_seed)
         for number in range(trials.episodes // ((COMPARED + 1) * SEEDS_PER_GENERATION)):
             found = [changes_of(int(cell)) for cell in rng.integers(len(entries), size=COMPARED)]
             drawn = [some[rng.permutation(len(some))[0]] for some in found]
-            yield _Round(number * SEEDS_PER_GENERATION, SEEDS_PER_GENERATION, drawn)
+            yield number * SEEDS_PER_GENERATION, drawn
 
     seeds = trials.episodes // (SWEEPS * (changes + 1))
+    rounds, count = (sweeps(), seeds) if seeds >= ENOUGH_SEEDS else (draws(), SEEDS_PER_GENERATION)
     current, current_score, played = policy, 0.0, 0
     scored_first = -1  # number of the first seed of `current_score`
-    for one in sweeps() if seeds >= ENOUGH_SEEDS else draws():
-        tables = [entries.copy() for _ in one.changes]
-        for table, (cell, actuator, label) in zip(tables, one.changes, strict=True):
+    for first, tried in rounds:
+        tables = [entries.copy() for _ in tried]
+        for table, (cell, actuator, label) in zip(tables, tried, strict=True):
             table[cell, actuator] = label
         rest = (policy.grid, policy.lets, policy.comments)
         candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
-        same_seeds = one.first == scored_first
+        same_seeds = first == scored_first
         contenders = candidates if same_seeds else [current, *candidates]
-        scores = trials.maximised(contenders, trials.seeds(one.first, one.count)).tolist()
-        played, scored_first = played + len(contenders) * one.count, one.first
+        scores = trials.maximised(contenders, trials.seeds(first, count)).tolist()
+        played, scored_first = played + len(contenders) * count, first
         current_score, *scores = [current_score, *scores] if same_seeds else scores
         if (best := max(scores)) > current_score:
             at = scores.index(best)

@@ -12,16 +12,9 @@ from refining import WEAK, Player, mean_return, policy_of, seeds, tuned
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import constants, with_constants, with_plain_signs
+from policygen.quantities.text import parse_expression
+from policygen.quantities.tree import constants, with_plain_signs
 from policygen.search.refine.tunable import Trials, Tunable, refine
-
-
-def test_constants_are_read_and_replaced_from_left_to_right() -> None:
-    node = parse_expression("2*x^2 + clip(0.5*v - 3, -1, 1)", ["x", "v"])  # the exponent is structure
-    assert constants(node) == (2.0, 0.5, 3.0, -1.0, 1.0)
-    changed = with_constants(node, iter([5.0, 6.0, 7.0, -8.0, 9.0]))
-    assert to_text(changed) == "5*x^2 + clip(6*v - 7, -8, 9)"
 
 
 def test_a_policy_at_the_origin_is_the_policy_itself() -> None:
