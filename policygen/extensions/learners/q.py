@@ -63,17 +63,12 @@ COMPARED = 8  # tables from the second half of learning that are compared with t
 
 
 class Step(NamedTuple):
-    """A step of n parallel episodes.
-
-    Attributes:
-        cells, actions, rewards: each of shape (n,).
-        after: next cells; their value is 0 if the episode has `terminated`.
-    """
+    """A step of n parallel episodes; every array has shape (n,)."""
 
     cells: Cells
     actions: Cells
     rewards: Vector
-    after: Cells
+    after: Cells  # the next cells; their value is 0 if the episode has `terminated`
     terminated: npt.NDArray[np.bool_]
 
 
@@ -133,14 +128,7 @@ class TransitionCounts:
 
 
 class Learner:
-    """A learner of the action values of every cell.
-
-    Attributes:
-        values: shape (actions, cells); minus infinity for untried actions.
-
-    Args:
-        advice: the adviser's action in every cell, shape (cells,).
-    """
+    """A learner of the action values of every cell; `advice`, shape (cells,), is the adviser's action in every cell."""
 
     def __init__(
         self, cells: int, actions: int, discount: float, rng: np.random.Generator, *, advice: Cells | None = None
@@ -149,7 +137,7 @@ class Learner:
         # For every cell, the index of the pair of this cell and the advised action.
         self._advised = None if advice is None else advice * cells + np.arange(cells)
         self._transitions = TransitionCounts(cells, actions)
-        self.values = np.full((actions, cells), -np.inf)
+        self.values = np.full((actions, cells), -np.inf)  # minus infinity for untried actions
         self._optimistic, self._errors = np.zeros((2, actions, cells))
         self._default_value, self._value_spread = 0.0, 0.0
         self._visits, self._agreements = np.zeros((2, cells))
@@ -269,15 +257,10 @@ class CellView:
 
 @dataclass(eq=False)
 class LearnerActor:
-    """An actor that acts by a learner's choices and reports every step to the learner; it is its own decider.
+    """An actor that acts by a learner's choices and reports every step to the learner; it is its own decider."""
 
-    Attributes:
-        choose: returns an action for each of n cells.
-        record: called with every step of the parallel episodes.
-    """
-
-    choose: Callable[[Cells], Cells]
-    record: Callable[[Step], object]
+    choose: Callable[[Cells], Cells]  # returns an action for each of n cells
+    record: Callable[[Step], object]  # is called with every step of the parallel episodes
     view: CellView
     independent = False
 
@@ -336,30 +319,30 @@ def learn_tables(
         seeds: returns seeds for the next episodes, from the number played so far and the number wanted.
         advice: the adviser's action for every cell, shape (cells,).
     """
-    played, returns, recorded = 0, list[Vector](), list[list[Step]]()
+    played = 0
+
+    def practised(choose: Callable[[Cells], Cells], count: int) -> tuple[Vector, list[Step]]:
+        nonlocal played
+        steps = list[Step]()
+        returns = practice(LearnerActor(choose, steps.append, view), seeds(played, count))
+        played += count
+        return returns, steps
+
+    trials = list[tuple[Vector, list[Step]]]()
     if advice is not None:
-        tried: list[Callable[[Cells], Cells]] = [
-            lambda cells: advice[cells],
-            lambda cells: rng.integers(view.actions, size=len(cells)),
-        ]
         count = int(np.clip(TRIAL_SHARE * episodes, *TRIAL_EPISODES))
-        for choose in tried:
-            recorded.append([])
-            returns.append(practice(LearnerActor(choose, recorded[-1].append, view), seeds(played, count)))
-            played += count
-    followed = advice if returns and is_better(*returns) else None  # better than random actions
+        trials.append(practised(lambda cells: advice[cells], count))
+        trials.append(practised(lambda cells: rng.integers(view.actions, size=len(cells)), count))
+    followed = advice if trials and is_better(trials[0][0], trials[1][0]) else None  # better than random actions
     learner = Learner(view.cells, view.actions, view.discount, rng, advice=followed)
-    for steps in recorded:
+    for _, steps in trials:
         learner.replay(steps)
-    if recorded:
+    if trials:
         yield played, learner.best()
     size = int(np.clip(episodes // BATCHES, *BATCH_EPISODES))
     while played < episodes:
-        count = min(max(size, played // GROWTH), episodes - played)
-        steps = []
-        practice(LearnerActor(learner.choose, steps.append, view), seeds(played, count))
+        _, steps = practised(learner.choose, min(max(size, played // GROWTH), episodes - played))
         learner.replay(steps)
-        played += count
         yield played, learner.best()
 
 
