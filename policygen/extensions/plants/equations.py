@@ -47,6 +47,7 @@ MOST_HIDDEN = 8  # hidden states: the time of a fit grows with the square of the
 MOST_WORK = 20_000  # of a fit, see `Equations.work`: some seconds
 Column = npt.NDArray[np.float64]
 Columns = Sequence[Any]  # numbers, or arrays that broadcast
+Group = tuple[list[str], npt.NDArray[np.intp]]  # left-hand sides of lines, and the indices of numbers in them
 
 
 def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | None:
@@ -292,8 +293,8 @@ class Equations:
         seen = [REWARD, *(f"{NEXT} {name}" for name in self.task.observation_names)]
         return [line for line in seen if line in self.computed]
 
-    def groups(self) -> list[tuple[list[str], npt.NDArray[np.intp]]]:
-        """Return groups of `predictions` that share numbers, with the indices of these; no number is in two groups."""
+    def groups(self) -> list[Group]:
+        """Return the `predictions` that share numbers, with these; no number is in two groups."""
         groups: list[tuple[list[str], set[int]]] = []
         for line in self.predictions:
             read = needed_by(names_in(self.computed[line]), self.definitions, now=True)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.trajectory import Trajectory
-from policygen.extensions.plants.equations import Column, Equations
+from policygen.extensions.plants.equations import Column, Equations, Group
 from policygen.extensions.plants.plant import AHEAD, NEXT, REWARD, PlantRecord, PredictionError
 from policygen.quantities.spelling import compiled
 from policygen.quantities.text import to_digits
@@ -100,12 +100,8 @@ class Transitions:
     def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
         """Return the plant's memory and hidden states at each step, computed from the real observations.
 
-        Args:
-            values: for each of `equations.values` a number, or its values in several variants: shape (variants, 1).
-            hidden: each hidden state at the start of the episodes, shape (episodes,) or (variants, episodes).
-
-        Returns:
-            A column for each remembered value and hidden state, shape (n,) or (variants, n).
+        Each is a column of shape (n,), or with several variants (variants, n): then some of `values` have the shape
+        (variants, 1), or the hidden states at the start of the episodes (variants, episodes) instead of (episodes,).
         """
         starts, lengths = self.starts, self.lengths
         memory: list[Any] = equations.memory(hidden, len(starts))
@@ -173,8 +169,8 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator)
     groups = equations.groups()
     if equations.plant.hidden:  # all lines together
         groups = [(equations.predictions, np.arange(len(equations.values)))]
-    for lines, numbers in groups:
-        values[:, numbers], hidden = _Problem(equations, data, lines, numbers, hidden).solve(MEMBERS - 1, rng)
+    for group in groups:
+        values[:, group[1]], hidden = _Problem(equations, data, group, hidden).solve(MEMBERS - 1, rng)
     return with_errors(equations, values, data, hidden)
 
 
@@ -254,24 +250,14 @@ def _error(equations: Equations, values: Column, hidden: Column, data: Transitio
 
 
 class _Problem:
-    """A least-squares problem: some numbers of a plant, and its hidden states at the start of each episode.
+    """A least-squares problem: the numbers of a group of lines, and its hidden states at the start of each episode.
 
-    Its residuals are the errors of one-step predictions by some lines, in units of usual changes.
-
-    Args:
-        lines: left-hand sides of the lines that predict.
-        numbers: the indices of the numbers, which are in no other line.
-        hidden: the hidden states from which the search begins, shape (h, episodes).
+    Its residuals are the errors of one-step predictions by the lines, in units of usual changes. The search begins with
+    the present numbers and the states `hidden`, shape (h, episodes).
     """
 
-    def __init__(
-        self,
-        equations: Equations,
-        data: Transitions,
-        lines: Sequence[str],
-        numbers: npt.NDArray[np.intp],
-        hidden: Column,
-    ) -> None:
+    def __init__(self, equations: Equations, data: Transitions, group: Group, hidden: Column) -> None:
+        lines, numbers = group
         self._equations, self._data, self._numbers, self._hidden = equations, data, numbers, hidden
         self._kept = kept = data.thinned_steps()
         self._decided = [column[kept] for column in equations.decided(data.actions)]
@@ -288,13 +274,10 @@ class _Problem:
         self._low, self._high = np.concatenate([own, free], axis=1)
 
     def solve(self, samples: int, rng: np.random.Generator) -> tuple[Column, Column]:
-        """Find the numbers that fit best, and those that fit each bootstrap sample of blocks.
+        """Return the numbers, shape (1 + samples, numbers), and the hidden states that fit best, (h, episodes).
 
-        The search takes Gauss-Newton steps, damped where a full one does not help (Levenberg and Marquardt). A
-        sample's numbers are found by one such step from the best ones.
-
-        Returns:
-            The numbers, best first, shape (1 + samples, numbers), and the hidden states, shape (h, episodes).
+        The first row fits best, by Gauss-Newton steps that are damped where a full one does not help (Levenberg and
+        Marquardt). The others fit bootstrap samples of blocks, by one such step from the first.
         """
         best = np.concatenate([self._equations.values[self._numbers], self._hidden.ravel()])
         residuals = self._residuals(best)

@@ -34,8 +34,7 @@ _EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # translates walls 
 NOBODY = 4  # marks a cell without the robot; the robot's cell has its direction, 0 to 3
 
 
-@dataclass(frozen=True, slots=True)
-class Thing:
+class Thing(NamedTuple):
     """A key, box or door on the map."""
 
     kind: str
@@ -286,10 +285,8 @@ def plan_by_rules(report: RoomReport, room: str) -> Plan:
     """Return the plan by the rules of When2Ask's examples.
 
     A key that fits the door is fetched and used. If no key is known, a box is opened; without boxes, the robot
-    explores. If no door is known yet, any key is picked up; one that does not fit is exchanged later.
-
-    Args:
-        room: one of `ROOM_NAMES`. The rooms differ in whether a plan continues after a key is picked up.
+    explores. If no door is known yet, any key is picked up; one that does not fit is exchanged later. The rooms of
+    `ROOM_NAMES` differ in whether a plan continues after a key is picked up.
     """
     keys, boxes, doors = ([name for name in report.seen if name.endswith(kind)] for kind in ("key", "box", "door"))
     has_key = report.carried.endswith("key")
@@ -318,12 +315,9 @@ class Signs(NamedTuple):
 
 
 class RoomEpisode:
-    """An episode in which the robot follows a plan until it gets another one.
+    """An episode in `env`, a `LockedRoomEnv` of the kind `room`: the robot follows a plan until it gets another one.
 
-    Args:
-        env: a `LockedRoomEnv`.
-        room: the kind of room of `env`: one of `ROOM_NAMES`.
-        seed: seed of the episode; None continues with the generator of `env`.
+    Without a seed the episode continues with the generator of `env`.
     """
 
     def __init__(self, env: gym.Env[Any, Any], room: str, seed: int | None = None) -> None:
@@ -344,7 +338,7 @@ class RoomEpisode:
         def name(kind: str, colour: str) -> str:
             return f"{colour} {kind}" if self._colours else kind
 
-        seen, held = dict.fromkeys(name(thing.kind, thing.colour) for thing in self._view.things()), self._view.carried
+        seen, held = dict.fromkeys(name(*thing[:2]) for thing in self._view.things()), self._view.carried
         return RoomReport(tuple(seen), name(*held) if held is not None else "")
 
     @property
@@ -372,5 +366,5 @@ class RoomEpisode:
 
     def _known(self) -> set[tuple[str, str]]:
         """Return the kinds and colours of the things on the map and in hand."""
-        known = {(thing.kind, thing.colour) for thing in self._view.things()}
+        known = {thing[:2] for thing in self._view.things()}
         return known | {self._view.carried} if self._view.carried is not None else known
