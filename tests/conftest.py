@@ -17,6 +17,7 @@ from searched import made
 from support import Line, Said, foreign_variables
 
 from policygen import cli
+from policygen.extensions.plants import tuning
 from policygen.extensions.plants.plant import FITTED_PLANT
 from policygen.extensions.plots.curves import LearningCurve
 from policygen.runs.attempt import best_of
@@ -75,7 +76,10 @@ def quickly_discovered(monkeypatch: pytest.MonkeyPatch) -> None:
 def plant_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run on pendulum whose best attempt was tuned in a plant; tests only read it."""
     settings = {"refine": "model", "max_steps": 1_500, "iterations": 1, "final_episodes": 2}
-    folder = made("pendulum", tmp_path_factory.mktemp("plants"), **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "INNER_EPISODES", 400)
+        patch.setattr(tuning, "MOST_ROUNDS", 2)
+        folder = made("pendulum", tmp_path_factory.mktemp("plants"), **settings)
     best = best_of(Logbook(folder).attempts())
     assert best is not None
     assert FITTED_PLANT.of(best) is not None
