@@ -22,8 +22,8 @@ from policygen.episodes.play import Array, Copies, Flags, Stepped
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import action_builder
 from policygen.tasks.environments import became_unstable, make_env, origin
-from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, number_of, wrong_length
-from policygen.tasks.spaces import flatten, layout_of
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of, number_of
+from policygen.tasks.spaces import layout_of, row_of
 from policygen.tasks.task import Task
 
 COPIES = 32  # environments that one process steps in turn; more are no faster
@@ -151,7 +151,7 @@ class SingleCopies(Copies):
                 self._calls += 1
                 one.observation, reward, terminates, truncates, info = one.env.step(self._build(action))
                 one.steps += 1
-                rows.append(self._row_of(one))
+                rows.append(row_of(self._layout, one.observation, self._task.width))
                 rewards[place] = paid = number_of(reward)
                 if not abs(paid) <= _LARGEST:
                     raise EnvironmentFault(f"the reward of step {one.steps} is {paid:g}")
@@ -184,7 +184,8 @@ class SingleCopies(Copies):
             self._current = env
             self._calls += 1
             one.observation, info = env.reset(seed=int(seed))
-            self._rows[place] = self._checked([self._row_of(one)], [one])
+            row = row_of(self._layout, one.observation, self._task.width)
+            self._rows[place] = self._checked([row], [one])
             one.add_info(info)
 
     def _put_aside(self, env: gym.Env[Any, Any]) -> None:
@@ -197,12 +198,6 @@ class SingleCopies(Copies):
             close(env, self._step_timeout)
         else:
             self._free.append(env)
-
-    def _row_of(self, one: Running) -> Array:
-        row = flatten(self._layout, one.observation)
-        if row.shape != (self._task.width,):
-            raise wrong_length(row, self._task.width)
-        return row
 
     def _checked(self, rows: Sequence[Array], running: Sequence[Running]) -> Array:
         """Return the rows of some episodes in single precision, all finite."""

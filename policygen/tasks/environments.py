@@ -27,7 +27,7 @@ from policygen.errors import TaskError, UsageError
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of, wrappers_of
 from policygen.tasks.perturbed_env import PerturbedEnv
-from policygen.tasks.spaces import check_spaces, observations_of, texts_of
+from policygen.tasks.spaces import check_spaces, observed_in
 from policygen.tasks.task import Perturbation, Task
 from policygen.tasks.trust import is_standard_library, why_refused
 
@@ -252,11 +252,12 @@ def with_user_env(task: Task, env: Any) -> Task:
         own = UserEnv(factory=env)
     made = own.make(None)
     try:
-        observed = len(observations_of(made.observation_space)) + len(texts_of(made.observation_space))
+        numbers, texts = observed_in(made.observation_space)
         taken = len(actuators_of(made.action_space)[1])
     finally:
         made.close()
     expected = len(task.observations) + len(task.texts)
+    observed = len(numbers) + len(texts)
     if (observed, taken) != (expected, len(task.actuators)):
         raise TaskError(
             f"{own.name} observes {observed} numbers and takes {taken}; the environment of {task.name} observes "

@@ -59,11 +59,6 @@ def wrappers_of(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, A
         env = env.env
 
 
-def wrong_length(row: Any, expected: int) -> EnvironmentFault:
-    """Return the error for an observation of the wrong length."""
-    return EnvironmentFault(f"an observation has {np.size(row)} numbers instead of {expected}")
-
-
 def number_of(reward: Any) -> float:
     """Convert a reward to a float; raise EnvironmentFault if it is neither a number nor a 0-d array."""
     if type(reward) in _NUMBERS:

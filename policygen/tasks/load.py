@@ -35,7 +35,7 @@ from policygen.tasks.environments import (
     user_env_of,
 )
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct_names, observations_of, texts_of
+from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct_names, observed_in
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
@@ -207,7 +207,7 @@ def task_from_gym(
 
 
 def _discovered(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], step_timeout: float) -> Task:
-    found, texts = observations_of(env.observation_space), texts_of(env.observation_space)
+    found, texts = observed_in(env.observation_space)
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
             f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"

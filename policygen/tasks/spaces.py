@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from policygen.errors import TaskError
+from policygen.errors import EnvironmentFault, TaskError
 from policygen.quantities.text import slug
 from policygen.quantities.words import columns_for, encoded
 
@@ -193,12 +193,6 @@ def distinct_names(keys: Iterable[object]) -> list[str]:
     return names
 
 
-def texts_of(space: spaces.Space[Any]) -> list[ObservedText]:
-    """Return one `ObservedText` per text of `space`, in the order of `flatten`."""
-    found = ((name, layout_of(part)) for name, part in _leaves_of(space))
-    return [ObservedText(name or "text", columns=words.columns) for name, words in found if isinstance(words, TextPart)]
-
-
 def check_spaces(env: Any, gym_id: str) -> None:
     """Raise TaskError if an environment lacks an observation or action space."""
     from gymnasium import spaces
@@ -208,17 +202,19 @@ def check_spaces(env: Any, gym_id: str) -> None:
             raise TaskError(f"{gym_id} has no {name}: set `self.{name}` to a space of gymnasium.spaces in `__init__`")
 
 
-def observations_of(space: spaces.Space[Any]) -> list[Observation]:
-    """Return one `Observation` per number of `space`, in the order of `flatten`; `texts_of` returns the texts.
+def observed_in(space: spaces.Space[Any]) -> tuple[list[Observation], list[ObservedText]]:
+    """Return one `Observation` per number of `space` and one `ObservedText` per text, in the order of `flatten`.
 
     Raises:
         TaskError: the space holds an image, or anything but numbers and texts, such as a Graph or a Sequence.
     """
     from gymnasium import spaces
 
-    found: list[Observation] = []
+    found, texts = list[Observation](), list[ObservedText]()
     for name, part in _leaves_of(space):
-        if isinstance(part, spaces.Text):
+        words = layout_of(part)
+        if isinstance(words, TextPart):
+            texts.append(ObservedText(name or "text", columns=words.columns))
             continue
         bounds = bounds_of(part)
         if bounds is None:
@@ -234,7 +230,7 @@ def observations_of(space: spaces.Space[Any]) -> list[Observation]:
         integer = bool(np.issubdtype(part.dtype, np.integer))
         pairs = zip(names, bounds, strict=True)
         found += [Observation(one, low=float(low), high=float(high), integer=integer) for one, (low, high) in pairs]
-    return found
+    return found, texts
 
 
 def bounds_of(space: spaces.Space[Any]) -> list[tuple[Any, Any]] | None:
@@ -283,6 +279,14 @@ def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[A
         [np.ravel(np.asarray(value)) for part, value in found if part is None]
         + [encoded(value, part.columns) for part, value in found if part is not None]
     )
+
+
+def row_of(layout: Layout | TextPart | None, observation: Any, width: int) -> npt.NDArray[Any]:
+    """Flatten an observation; raise EnvironmentFault if it has not `width` numbers."""
+    row = flatten(layout, observation)
+    if row.shape != (width,):
+        raise EnvironmentFault(f"an observation has {np.size(row)} numbers instead of {width}")
+    return row
 
 
 def leaves(layout: Layout | TextPart | None, observation: Any = None) -> Iterator[tuple[TextPart | None, Any]]:

@@ -25,9 +25,8 @@ from policygen.tasks.spaces import (
     ObservedText,
     alike,
     layout_of,
-    observations_of,
+    observed_in,
     span,
-    texts_of,
 )
 from policygen.tasks.task import (
     DEFAULT_MAX_STEPS,
@@ -155,7 +154,7 @@ def complete(
         checked: number of steps of an episode that checks whether the environment follows its seed.
         step_seconds: the length of a step, if neither the file states it nor a MuJoCo model.
     """
-    found, texts = observations_of(env.observation_space), texts_of(env.observation_space)
+    found, texts = observed_in(env.observation_space)
     found = _with_stated_names(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
     texts = _with_stated_names(texts, stated.texts, "`texts` names {} texts", stated.gym_id)
     observed = [observation.name for observation in found]
@@ -350,7 +349,7 @@ def _check_distinct(names: Sequence[str]) -> None:
 def draft_of(task: Task) -> str:
     """Return the text of a task file that loads to the same task, with the assumptions as comments above."""
     with opened(task, cut=False) as env:
-        given, observed = actuators_of(env.action_space)[1], observations_of(env.observation_space)
+        given, (observed, _) = actuators_of(env.action_space)[1], observed_in(env.observation_space)
     other_forms = {
         "about": task.about and f"{task.about}\n",
         "optimum": asdict(task.optimum) if task.optimum else None,

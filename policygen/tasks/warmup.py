@@ -17,8 +17,8 @@ from policygen.errors import EnvironmentFault
 from policygen.quantities.text import format_number, to_digits
 from policygen.tasks.actions import random_actions
 from policygen.tasks.environments import of_gymnasium_or_ours, opened, origin, steps_left
-from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, fault, flag_of, name_of, number_of, wrong_length
-from policygen.tasks.spaces import Observation, alike, flatten, layout_of
+from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, fault, flag_of, name_of, number_of
+from policygen.tasks.spaces import Observation, alike, layout_of, row_of
 from policygen.tasks.task import Task
 
 STEPS = 5_000  # of random actions
@@ -66,9 +66,7 @@ def random_episode(
     method, terminated, truncated, steps = "reset", False, False, min(steps, steps_left())
 
     def keep(observation: Any, reward: float) -> None:
-        row = flatten(layout, observation)
-        if row.shape != (width,):
-            raise wrong_length(row, width)
+        row = row_of(layout, observation, width)
         if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
             raise EnvironmentFault(f"an observation holds a value that is not a number: {str(row.tolist())[:60]}")
         if not math.isfinite(reward):

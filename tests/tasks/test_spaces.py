@@ -12,7 +12,7 @@ from support import environment
 from policygen.errors import TaskError
 from policygen.quantities.text import slug
 from policygen.quantities.words import decoded
-from policygen.tasks.spaces import Layout, TextPart, flatten, layout_of, observations_of, texts_of
+from policygen.tasks.spaces import Layout, TextPart, flatten, layout_of, observed_in
 
 NESTED = spaces.Dict(
     OrderedDict(
@@ -40,12 +40,12 @@ NESTED = spaces.Dict(
     ],
 )
 def test_every_number_of_a_space_has_a_name_in_the_order_of_flattening(space, names):
-    assert " ".join(o.name for o in observations_of(space)) == names
+    assert " ".join(o.name for o in observed_in(space)[0]) == names
     space.seed(3)
     for _ in range(5):
         row = flatten(layout_of(space), space.sample())
         assert row.shape == (len(names.split()),)
-        for value, observation in zip(row, observations_of(space), strict=True):
+        for value, observation in zip(row, observed_in(space)[0], strict=True):
             assert observation.low <= value <= observation.high
 
 
@@ -59,24 +59,24 @@ def test_a_layout_says_how_observations_nest():
 
 
 def test_bounds_and_whole_numbers_are_kept():
-    start = observations_of(spaces.Discrete(3, start=5))[0]
+    start = observed_in(spaces.Discrete(3, start=5))[0][0]
     assert (start.low, start.high, start.integer) == (5, 7, True)
-    box = observations_of(spaces.Box(np.array([-np.inf, 0]), np.array([1, np.inf]), dtype=np.float64))
+    box = observed_in(spaces.Box(np.array([-np.inf, 0]), np.array([1, np.inf]), dtype=np.float64))[0]
     assert [(o.low, o.high, o.integer) for o in box] == [(-np.inf, 1, False), (0, np.inf, False)]
-    assert observations_of(spaces.Box(0, 255, (1,), np.uint8))[0].integer
-    assert [(o.low, o.high) for o in observations_of(spaces.MultiDiscrete([3, 2], start=[5, -1]))] == [(5, 7), (-1, 0)]
+    assert observed_in(spaces.Box(0, 255, (1,), np.uint8))[0][0].integer
+    assert [(o.low, o.high) for o in observed_in(spaces.MultiDiscrete([3, 2], start=[5, -1]))[0]] == [(5, 7), (-1, 0)]
 
 
 @pytest.mark.parametrize("kind", [spaces.Sequence, lambda one: spaces.OneOf((one, one))])
 def test_observations_that_are_neither_numbers_nor_texts_are_refused(kind):
     with pytest.raises(TaskError, match=r"not supported; wrap the environment in a gymnasium\.ObservationWrapper"):
-        observations_of(kind(spaces.Discrete(2)))
+        observed_in(kind(spaces.Discrete(2)))
 
 
 def test_texts_stand_behind_the_numbers_of_a_row():
     space = spaces.Dict(note=spaces.Text(4), place=spaces.Box(0, 9, (2,)), said=spaces.Tuple([spaces.Text(7)] * 2))
-    assert [o.name for o in observations_of(space)] == ["place_0", "place_1"]
-    texts = texts_of(space)
+    observations, texts = observed_in(space)
+    assert [o.name for o in observations] == ["place_0", "place_1"]
     assert [(text.name, text.columns) for text in texts] == [("note", 2), ("said_0", 3), ("said_1", 3)]
     row = flatten(layout_of(space), {"note": "abcd", "place": np.array([1, 2], np.float32), "said": ("lamp", "")})
     assert row[:2].tolist() == [1, 2]

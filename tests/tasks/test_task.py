@@ -15,7 +15,7 @@ from policygen.errors import TaskError
 from policygen.search.resume import preview
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.load import load_task
-from policygen.tasks.spaces import observations_of
+from policygen.tasks.spaces import observed_in
 from policygen.tasks.task import Requirement, Task, without_knowledge
 
 
@@ -23,7 +23,7 @@ def test_a_broken_feature_of_a_task_made_in_code_is_named():
     space = gym.make("CartPole-v1")
     space.close()
     kind, actuators, _ = actuators_of(space.action_space)
-    observations = tuple(observations_of(space.observation_space))
+    observations = tuple(observed_in(space.observation_space)[0])
     task = Task("mine", "CartPole-v1", observations, actuators, kind, 500, features=(("bad", "obs9"),))
     with pytest.raises(TaskError, match="task mine: feature bad: unknown name `obs9`"):
         _ = task.parsed_features
