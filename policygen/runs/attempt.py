@@ -22,7 +22,7 @@ from policygen.files import damaged
 from policygen.llm import read_spec
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, check_head, from_record
-from policygen.runs.notes import distinguishing, notes_from_record, notes_to_record
+from policygen.runs.notes import SHAPING, notes_from_record, notes_to_record
 from policygen.tasks.task import Task
 
 MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
@@ -375,13 +375,13 @@ class Attempt:
     def digests(self) -> tuple[bytes | None, bytes | None]:
         """Digests of the policy's text, as proposed and as it is now; None without a policy.
 
-        The first also covers the notes that distinguish proposals.
+        The first also covers the objective: the same policy with another one is another proposal.
         """
         if self.saved is None:
             return None, None
         proposed = (self.tuned.proposed or self.saved).digest
-        for words in distinguishing(self):
-            proposed = _digest(f"{proposed.hex()}\n{words}")
+        if (shaping := SHAPING.of(self)) is not None:
+            proposed = _digest(f"{proposed.hex()}\n{shaping.to_text()}")
         return proposed, self.saved.digest
 
     @property

@@ -54,8 +54,6 @@ class Note(Generic[T]):
         heading: its name on the terminal, on pages and in comparisons, which show it only if it has one.
         words: returns the text that is shown for a value.
         number: returns the number of a value, for averages and trackers; None if it has no number.
-        distinguishes: whether attempts with the same policy and other values are different proposals; `words` are
-            compared.
         check: raises PolicyError if a value that is read back does not fit the task.
     """
 
@@ -65,7 +63,6 @@ class Note(Generic[T]):
     heading: str = ""
     words: Callable[[T], str] = str
     number: Callable[[T], float] | None = None
-    distinguishes: bool = False
     check: Callable[[Task, T], object] | None = None
 
     def __post_init__(self) -> None:
@@ -127,12 +124,6 @@ def notes_from_record(record: Mapping[str, Any], task: Task | None = None) -> di
     return {key: NOTES[key].read(value, task) if key in NOTES else value for key, value in record.items()}
 
 
-def distinguishing(attempt: Any) -> list[str]:
-    """Return the words of the notes that distinguish the proposals of attempts with the same policy."""
-    known = (NOTES[key] for key in attempt.notes if key in NOTES)
-    return [one.words(one.of(attempt)) for one in known if one.distinguishes]
-
-
 # --- the notes of the kernel -----------------------------------------------------------------------------------------
 
 # The first sentence that the model wrote beside the policy.
@@ -140,7 +131,7 @@ IDEA = Note("idea", str)
 # The reason if a budget was used up before a repair or the score of an attempt; the run then ends.
 STOPPED = Note("stopped", str)
 # The objective and the potential that guided an attempt's tuning.
-SHAPING = Note("objective", Shaping, words=Shaping.to_text, distinguishes=True, check=Measure)
+SHAPING = Note("objective", Shaping, words=Shaping.to_text, check=Measure)
 # How often the scored episodes violated each requirement of the task.
 VIOLATIONS = Note("violations", tuple[Violations, ...])
 
