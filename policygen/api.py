@@ -241,14 +241,7 @@ def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy
     return parsed.policy
 
 
-def score(
-    policy: Any,
-    task: Any = None,
-    *,
-    episodes: int = 100,
-    seed: int = 0,
-    trust: bool = False,
-) -> Score:
+def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, trust: bool = False) -> Score:
     """Score a policy on fresh episodes, or exactly if the task is a finite, known MDP.
 
     Args:

@@ -10,13 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from urllib.parse import unquote
 
-KEY_VARIABLES = (
-    "OPENAI_API_KEY",
-    "OPENAI_COMPATIBLE_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "ANTHROPIC_API_KEY",
-)
+KEY_VARIABLES = ("OPENAI_API_KEY", "OPENAI_COMPATIBLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "ANTHROPIC_API_KEY")
 """Environment variables that hold API keys; only these are read from a `.env` file."""
 
 HIDDEN = "***"

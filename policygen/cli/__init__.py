@@ -14,15 +14,7 @@ from policygen import __version__
 from policygen.cli.experiments import compare, finetune, sweep
 from policygen.cli.options import code_of, fail, installed, say
 from policygen.cli.preparing import doctor, new, prompt, tasks, templates
-from policygen.cli.results import (
-    evaluate,
-    export,
-    film,
-    plot,
-    report,
-    show,
-    simplify,
-)
+from policygen.cli.results import evaluate, export, film, plot, report, show, simplify
 from policygen.cli.running import mcp, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError

@@ -178,12 +178,7 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -
         _introduce(f"{episodes} episodes for each mediator, the same for all; plans by: ", session)
         line("room", "mediator", "doors opened", "return", "steps", "questions")
         result = seat.mediate(
-            session,
-            chosen,
-            mediators,
-            episodes=episodes,
-            train=train,
-            on_row=lambda row: line(*seat.row_words(row)),
+            session, chosen, mediators, episodes=episodes, train=train, on_row=lambda row: line(*seat.row_words(row))
         )
     say("\n" + seat.summary(result))
     if output is not None:

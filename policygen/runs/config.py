@@ -122,10 +122,7 @@ class PromptSettings(_Settings):
         None, title="NAME|PATH", description="template of the prompt for a better policy, as improve_table"
     )
     start: str | None = Field(
-        None,
-        title="RUN|POLICY_FILE",
-        max_length=400_000,
-        description="policy of attempt 1 (in a file: its text)",
+        None, title="RUN|POLICY_FILE", max_length=400_000, description="policy of attempt 1 (in a file: its text)"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="withhold hints, names and units")

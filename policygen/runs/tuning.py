@@ -61,14 +61,7 @@ class TuningLimits:
 
 
 def tuning_limits(
-    number: int,
-    task: Task,
-    kind: PolicyKind,
-    config: RunConfig,
-    played: int,
-    *,
-    steps: int = 0,
-    exact: bool = False,
+    number: int, task: Task, kind: PolicyKind, config: RunConfig, played: int, *, steps: int = 0, exact: bool = False
 ) -> TuningLimits | None:
     """Return the limits of tuning attempt `number`; None if nothing is tuned.
 
