@@ -268,10 +268,7 @@ _ANTHROPIC_TYPES = {
 
 def _anthropic(scripted: Scripted, model: str) -> dict[str, Any]:
     if scripted.status != 200:
-        error: dict[str, Any] = {
-            "type": _ANTHROPIC_TYPES.get(scripted.status, "api_error"),
-            "message": _said(scripted),
-        }
+        error: dict[str, Any] = {"type": _ANTHROPIC_TYPES.get(scripted.status, "api_error"), "message": _said(scripted)}
         if scripted.code == "insufficient_quota":
             error["details"] = {"error_code": "enforced_spend_limit_reached"}
         return {"type": "error", "error": error}

@@ -235,10 +235,7 @@ def test_such_a_run_goes_on_with_the_environment_again() -> None:
     [folder] = Path("broken").iterdir()
     with pytest.raises(PolicygenError, match=r"policygen.resume\(RUN, env=...\)"):
         policygen.resume(folder)
-    with pytest.raises(
-        PolicygenError,
-        match=r"CartPoleEnv observes 4 numbers and takes 1; .* observes 1 and takes 2",
-    ):
+    with pytest.raises(PolicygenError, match=r"CartPoleEnv observes 4 numbers and takes 1; .* observes 1 and takes 2"):
         policygen.resume(folder, env=gym.make("CartPole-v1"))
     resumed = policygen.resume(folder, env=Well())
     whole = policygen.run(Well(), **QUICK)

@@ -88,12 +88,8 @@ MISTAKES = [
     ("mcp cartpole --llm openai:x", "there is no option --llm"),
     ("run cartpole --extra-body 3", "the options: `extra_body`: input should be a valid dictionary"),
     ("run cartpole --iterations many", "'many' is not a valid integer"),
-    ("run cartpole --max-usd nan", "max_usd"),
     ("run cartpole --policy tree", "'tree' is not one of 'table', 'equations', 'linear'"),
     ("run cartpole --config nope.toml", "cannot read nope.toml: there is no such file"),
-    ("run cartpole --config bad.toml", "bad.toml is not valid TOML"),
-    ("run cartpole --config unknown.toml", "unknown.toml: there is no setting `iteration`; did you mean `iterations`?"),
-    ("run cartpole --set seed", "--set seed: write --set NAME=VALUE"),
     ("run cartpole --llm openai:gpt-5-mini", "openai needs an API key: set OPENAI_API_KEY"),
     ("prompt cartpole --template broken", "templates/broken.j2, line 2: 'oops' is un"),
     ("run ./bare.toml --policy table", "bare has no grid, which a table needs"),
@@ -122,9 +118,7 @@ MISTAKES = [
 def test_a_mistake_is_one_sentence_on_stderr(words: str, expected: str, line: Line) -> None:
     Path("file").write_text("")
     Path("folder").mkdir()
-    Path("bad.toml").write_text("= 3")
     Path("bare.toml").write_text(BARE)
-    Path("unknown.toml").write_text("iteration = 3")
     Path("typed.toml").write_text("iterations = 'many'")
     Path("policy.txt").write_text("left = angle")
     Path("bytes.txt").write_bytes(b"\xff\xfe\x00\x01")
@@ -367,13 +361,7 @@ def best(tmp_path: Path) -> Path:
     return tmp_path / "best.json"
 
 
-@pytest.mark.parametrize(
-    ("to", "word"),
-    [
-        ("c", "int frozenlake_act("),
-        ("python", "def act("),
-    ],
-)
+@pytest.mark.parametrize(("to", "word"), [("c", "int frozenlake_act("), ("python", "def act(")])
 def test_export_prints_or_writes(to: str, word: str, best: Path, tmp_path: Path, line: Line) -> None:
     printed = line("export", best, "--to", to)
     assert printed.code == 0, printed.err

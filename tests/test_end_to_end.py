@@ -27,7 +27,7 @@ from support import (
 )
 
 import policygen
-from policygen.errors import PolicygenError, ProviderError, UsageError
+from policygen.errors import ProviderError
 from policygen.runs.logbook import Logbook
 from policygen.search.resume import resume
 
@@ -190,28 +190,6 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
 
 
-@pytest.mark.parametrize("limit", [0.0, 0.03])
-def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(limit: int) -> None:
-    reply = Scripted(NO_POLICY, tokens_in=2100, tokens_out=1000)
-    with ChatServer([reply] * 50) as server:
-        result = run(server, iterations=4, max_usd=limit, prices=(1.0, 5.0), max_output_tokens=1000)
-        spent = len(server.chats) * (2100 * 1.0 + 1000 * 5.0) / 1e6
-    assert figure(result, "USD") == pytest.approx(spent)
-    assert spent <= limit
-    assert result.record.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
-
-
-@pytest.mark.parametrize("limit", [10, 79])
-def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int) -> None:
-    settings = {"max_tokens": 1, "max_usd": 0}  # no model, so no tokens and no money
-    result = policygen.run("cartpole", iterations=6, max_episodes=limit, final_episodes=2, **settings)
-    assert (figure(result, "requests"), figure(result, "USD")) == (0, 0.0)
-    assert figure(result, "episodes") <= limit
-    assert "--max-episodes" in result.record.summary.stopped or f"of {limit} episodes" in result.record.summary.stopped
-    assert len(attempts_of(result.folder)) == len(result.attempts)
-    assert len(transcript_of(result.folder)) == figure(result, "attempts")
-
-
 # --- replies without a server ----------------------------------------------------------------------------------------
 
 
@@ -235,12 +213,3 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     assert outcome(again.folder)["best"] == outcome(first.folder)["best"]
     assert again.record.asks_a_model is True
     assert figure(again, "USD") == 0.0
-
-
-def test_a_replay_without_enough_replies_is_one_sentence(tmp_path: Path) -> None:
-    with ChatServer([ALWAYS_RIGHT]) as server:
-        first = run(server, iterations=1)
-    with pytest.raises(PolicygenError, match=r"^[^\n]*holds 1 reply[^\n]*$"):
-        policygen.run("frozenlake", llm=f"replay:{first.folder}", iterations=2, out="again")
-    with pytest.raises(UsageError, match=r"^replay:RUN needs a run folder[^\n]*$"):
-        policygen.run("frozenlake", llm=f"replay:{tmp_path}")

@@ -125,10 +125,7 @@ def test_a_place_that_cannot_be_written_is_named_with_what_to_do(tmp_path, write
     missing = tmp_path / "missing"
     for path, sentence in (
         (tmp_path / "a\0b", "cannot write .*choose another name"),
-        (
-            missing / "file",
-            f"^cannot write {missing}/file: the folder {missing} does not exist; make it or",
-        ),
+        (missing / "file", f"^cannot write {missing}/file: the folder {missing} does not exist; make it or"),
         (tmp_path / "taken" / "file", "taken is not a folder; write elsewhere"),
         (tmp_path / "folder", "cannot write .*folder: Is a directory; choose another name"),
     ):

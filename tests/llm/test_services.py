@@ -83,11 +83,7 @@ def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked
         else:
             assert turns.pop(0) == ("system", "You improve policies.")
         assert body["max_completion_tokens" if service is OPENAI else "max_tokens"] == 177
-    assert turns == [
-        ("user", "Here is one. Improve it."),
-        (answered, "my answer"),
-        ("user", "repair it"),
-    ]
+    assert turns == [("user", "Here is one. Improve it."), (answered, "my answer"), ("user", "repair it")]
 
 
 def test_a_rate_limit_is_waited_out_as_asked_and_an_overloaded_server_asked_again(

@@ -13,17 +13,7 @@ from typing import Any
 import pytest
 from chat_server import ChatServer, Scripted
 from services import Asked
-from support import (
-    ALWAYS_LEFT,
-    LEANING,
-    NO_POLICY,
-    Written,
-    attempts_of,
-    figure,
-    outcome,
-    timeless,
-    transcript_of,
-)
+from support import ALWAYS_LEFT, LEANING, NO_POLICY, Written, attempts_of, figure, outcome, timeless, transcript_of
 
 import policygen
 from policygen.errors import PolicygenError, ProviderError, UsageError

@@ -29,13 +29,7 @@ from policygen.runs.attempt import (
     TuningState,
     saved,
 )
-from policygen.runs.logbook import (
-    SUMMARY,
-    Logbook,
-    Summary,
-    attempt_from_record,
-    attempt_to_record,
-)
+from policygen.runs.logbook import SUMMARY, Logbook, Summary, attempt_from_record, attempt_to_record
 from policygen.runs.notes import UNDEFINED
 from policygen.search.resume import load_run
 from policygen.tasks.load import load_task

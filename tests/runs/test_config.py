@@ -20,16 +20,13 @@ def test_defaults_come_from_the_task_and_the_record():
     assert effective_config(discovered("Pendulum-v1"), "Pendulum-v1").policy == "linear"
 
 
-def test_equations_is_another_word_for_linear_and_stored_as_linear(tmp_path, line):
+def test_equations_is_another_word_for_linear_and_stored_as_linear(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text('policy = "equations"\n')
     assert effective_config(LAKE, "frozenlake", assignments=["policy=equations"]).policy == "linear"
     assert effective_config(LAKE, "frozenlake", file=file).policy == "linear"
     stated = replace(LAKE, run=(("policy", "equations"),))
     assert (stated.default_policy, effective_config(stated, "frozenlake").policy) == ("linear", "linear")
-    typed = ("--policy", "equations", "--iterations", 1, "--episodes", 2, "--set", "final_episodes=2")
-    assert line("run", "cartpole", *typed, "--out", tmp_path / "runs").code == 0
-    assert 'policy = "linear"' in next(tmp_path.glob("runs/*/config.toml")).read_text()
 
 
 def test_later_sources_win(tmp_path):
@@ -47,11 +44,9 @@ def test_later_sources_win(tmp_path):
     [
         ("seed=7", "seed", 7),
         ("temperature=0.5", "temperature", 0.5),
-        ("temperature = 1", "temperature", 1.0),
         ("llm=openai:gpt-5-mini", "llm", "openai:gpt-5-mini"),
         ('llm="openai:x"', "llm", "openai:x"),
         ("base_url=http://localhost:1/v1?a=b", "base_url", "http://localhost:1/v1?a=b"),
-        ("grid=fixed", "grid", "fixed"),
         ("max_tokens=10_000", "max_tokens", 10_000),
         ("stop_at=-13", "stop_at", -13.0),
         ("prices=0.25/2", "prices", (0.25, 2.0)),
@@ -69,17 +64,14 @@ def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
         ("episods=3", "--set: there is no setting `episods`; did you mean `episodes`?"),
         ("xyzzy=3", "--set: there is no setting `xyzzy`; known are task, llm"),
         ("episodes=1", "--set: `episodes`: input should be greater than or equal to 2"),
-        ("episodes=many", "--set: `episodes`: input should be a valid integer"),
         ("episodes=", "--set: `episodes`: input should be a valid integer"),
         ("grid=open", "--set: `grid`: input should be 'free' or 'fixed'"),
         ("policy=neural", "--set: `policy`: input should be 'table' or 'linear'"),
         ("temperature=nan", "--set: `temperature`: input should be"),
         ("timeout_seconds=0", "--set: `timeout_seconds`: input should be greater than 0"),
-        ("max_output_tokens=0", "--set: `max_output_tokens`: input should be greater"),
         ("prices=inf/1", "--set: `prices.0`: input should be a finite number"),
         ("prices=[1, -1]", "--set: `prices.1`: input should be greater than or equal to 0"),
         ("prices=1", "--set: `prices`: value error, write IN/OUT"),
-        ("max_usd=-1", "--set: `max_usd`: input should be greater than or equal to 0"),
         ("task=cartpole", "--set: these settings are for task `cartpole`, this run is of `frozenlake`"),
         ("extra_body={ model = 'dear' }", "--set: `extra_body`: value error, `model` cannot be set here"),
         (
