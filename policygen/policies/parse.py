@@ -232,7 +232,7 @@ def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None) -> Grid 
 
 def _rules(parts: Parts, grid: Grid) -> list[Rule]:
     """Return the rules of the rows; put each row as a policy writes it, with its comment, into the `form`."""
-    actuators, problems = parts.task.actuators, parts.problems
+    actuators, problems, dimensions = parts.task.actuators, parts.problems, len(grid.shape)
     columns = _columns(parts, grid)
     if columns is None:
         return []
@@ -246,58 +246,57 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
             problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
             continue
         bins: list[tuple[int, ...]] = [tuple(range(size)) for size in grid.shape]
-        action: list[float | None] = [None] * len(actuators)
-        for (kind, index), cell in zip(columns, row.cells, strict=False):
-            if kind == "bins":
-                read = read_bins(cell, grid.shape[index])
+        action: dict[int, float] = {}
+        for column, cell in zip(columns, row.cells, strict=False):
+            if column >= dimensions:
+                value = read_action(cell, actuators[column - dimensions])
+                if isinstance(value, str):
+                    problems.add(row.line, f"`{cell[:40]}` is not an action", value)
+                else:
+                    action[column - dimensions] = value
+            elif column >= 0:
+                read = read_bins(cell, grid.shape[column])
                 if isinstance(read, str):
-                    name, last = grid.names[index], grid.shape[index] - 1
+                    name, last = grid.names[column], grid.shape[column] - 1
                     form = f"write a bin, a range `0-{last}`, a set `0,{last}` or `*`"
                     found = f"`{cell[:40]}` in column {name} {read}"
                     problems.add(row.line, found, f"bins of {name} are 0 to {last}: {form}")
                 else:
-                    bins[index] = read
-            elif kind == "action":
-                value = read_action(cell, actuators[index])
-                if isinstance(value, str):
-                    problems.add(row.line, f"`{cell[:40]}` is not an action", value)
-                else:
-                    action[index] = value
-        # The module `comments` finds a row's comment again by the bins, so they are written as in a policy's text.
+                    bins[column] = read
+        # `comments_of` finds a row's comment again by the bins, so they are written as in a policy's text.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
-        shown += [action_text(a, v) for a, v in zip(actuators, action, strict=True) if v is not None]
+        shown += [action_text(actuators[i], value) for i, value in sorted(action.items())]
         parts.form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
-        if None not in action:
+        if len(action) == len(actuators):
             # Of rows with the same bins the first one counts; the others would only cost time and memory.
-            rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(value for value in action if value is not None)))
+            rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(action[i] for i in sorted(action))))
     return list(rules.values())
 
 
-def _columns(parts: Parts, grid: Grid) -> list[tuple[str, int]] | None:
-    """Return what each column holds: ("bins", dimension), ("action", actuator) or ("comment", _); None if unusable."""
-    actuators, header, problems = parts.task.actuators, parts.header, parts.problems
+def _columns(parts: Parts, grid: Grid) -> list[int] | None:
+    """Return what each column holds: a dimension, after all of them an actuator, or -1 for comments; None: unusable."""
+    names = [*grid.names, *(actuator.name for actuator in parts.task.actuators)]
+    header, problems, dimensions = parts.header, parts.problems, len(grid.names)
     if header is None:
-        return [("bins", i) for i in range(len(grid.names))] + [("action", i) for i in range(len(actuators))]
-    known = {name.lower(): ("bins", i) for i, name in enumerate(grid.names)}
-    for i, actuator in enumerate(actuators):
-        known.setdefault(actuator.name.lower(), ("action", i))
-    if len(actuators) == 1:
-        known.setdefault("action", ("action", 0))
-    columns: list[tuple[str, int]] = []
+        return list(range(len(names)))
+    known = {name.lower(): i for i, name in reversed(list(enumerate(names)))}
+    if len(names) == dimensions + 1:
+        known.setdefault("action", dimensions)
+    columns: list[int] = []
     for cell in header.cells:
-        column = known.get(cell.lower(), ("comment", len(columns)))
-        columns.append(column)
+        columns.append(known.get(cell.lower(), -1))
         # A column with any other name holds comments, and must come after all actions. No return: problems of rows are
         # reported, too.
-        if column[0] == "comment" and sum(kind == "action" for kind, _ in columns) < len(actuators):
-            expected = f"columns may be {', '.join([*grid.names, *(a.name for a in actuators)])}"
-            problems.add(header.line, f"the table has a column `{cell[:40]}`", expected)
-    missing = [actuator.name for i, actuator in enumerate(actuators) if ("action", i) not in columns]
-    if missing or len(set(columns)) != len(columns):
+        if columns[-1] < 0 and sum(column >= dimensions for column in columns) < len(names) - dimensions:
+            found = f"the table has a column `{cell[:40]}`"
+            problems.add(header.line, found, f"columns may be {', '.join(names)}")
+    missing = [name for i, name in enumerate(names) if i >= dimensions and i not in columns]
+    held = [column for column in columns if column >= 0]
+    if missing or len(set(held)) != len(held):
         found = f"the table has no column `{missing[0]}`" if missing else "the header names a column twice"
         problems.add(header.line, found, f"write the header {_header_text(parts, grid)}")
         return None
-    while columns[-1][0] == "comment":
+    while columns[-1] < 0:
         columns.pop()
     return columns
 
