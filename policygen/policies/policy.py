@@ -285,7 +285,9 @@ class Policy(ABC):
         if not fits or memory.shape != (len(rows), m):
             shapes = f"got {rows.shape} and {memory.shape}"
             raise PolicyError(f"expected observations of shape (n, {d}) and a memory of shape (n, {m}), {shapes}")
-        actions, following = self._computed(np.concatenate([rows.T, memory.T]))
+        columns = np.empty((d + m, len(rows)))
+        columns[:d], columns[d:] = rows.T, memory.T
+        actions, following = self._computed(columns)
         for column, values in zip(memory.T, following, strict=True):
             column[:] = values
         return actions
