@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 RESULT, NOTES, SCORES, COSTS, TASK = "result", "notes", "scores", "costs", "task"
 BEST = ("final score", "best so far")  # names of the first fact of a run, finished or not
 SOLVED, OPTIMAL = "solved", "reaches the best known score"
+EARLY = "early ends"
+FAR_SOONER = 0.25  # a share of the length of other episodes
+MOSTLY = 0.9  # share of episodes
 _RETURN = "mean return"
 _UNBOUNDED = 1e30
 _ROUNDING = 1e-9  # half an interval of equal values
@@ -230,8 +233,29 @@ def _result(run: RunRecord) -> Iterator[Fact]:
     if best is not None:
         yield Fact(RESULT, "best policy", f"attempt {best.number}")
         yield from note_facts(best, NOTES)
+        yield from _early_ends(run, best)
     if summary is not None and summary.stopped:
         yield Fact(RESULT, "stopped", summary.stopped)
+
+
+def _early_ends(run: RunRecord, best: Attempt) -> Iterator[Fact]:
+    """Yield a warning if the environment ends the best policy's episodes far sooner than others, and it solved nothing.
+
+    Where every step costs more than a failure, a search learns to fail.
+    """
+    score, own, task = run.final or best.score, best.played, run.task
+    goals = [*([task.solved] if task.solved is not None else ()), *([task.optimum.value] if task.optimum else ())]
+    if score is None or not own or any(score.mean >= goal - NEGLIGIBLE * abs(goal) for goal in goals):
+        return
+    others = {"random ones": run.attempts[0].played} if run.attempts[0].number == 0 else {}
+    others |= {f"those of attempt {one.number}": one.played for one in run.attempts if one.accepted and one is not best}
+    lengths = {name: float(np.mean(played.lengths)) for name, played in others.items() if played}
+    if not lengths or np.mean(own.terminated) < MOSTLY:
+        return
+    longest, mean = max(lengths, key=lambda name: lengths[name]), float(np.mean(own.lengths))
+    if mean <= FAR_SOONER * lengths[longest]:
+        words = f"episodes end after {number(mean)} steps, {longest} after {number(lengths[longest])}"
+        yield Fact(RESULT, EARLY, words, basis=f"(means over {len(own)} episodes): ending early pays here")
 
 
 def _scores(run: RunRecord) -> Iterator[Fact]:

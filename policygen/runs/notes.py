@@ -130,6 +130,8 @@ def notes_from_record(record: Mapping[str, Any], task: Task | None = None) -> di
 IDEA = Note("idea", str)
 # The reason if a budget was used up before a repair or the score of an attempt; the run then ends.
 STOPPED = Note("stopped", str)
+# Number of the earlier attempt whose score this one has, because its policy is the same.
+REPEATS = Note("repeats", int)
 # The objective and the potential that guided an attempt's tuning.
 SHAPING = Note("objective", Shaping, words=Shaping.to_text, check=Measure)
 # How often the scored episodes violated each requirement of the task.

@@ -20,7 +20,7 @@ from policygen.proposers.proposer import Proposal
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
-from policygen.runs.notes import IDEA, SHAPING, STOPPED, violations_of
+from policygen.runs.notes import IDEA, REPEATS, SHAPING, STOPPED, violations_of
 from policygen.runs.state import Assessment, Search
 from policygen.runs.tuning import (
     CAREFUL_STEP,
@@ -95,6 +95,11 @@ def _assessed(
     # When real episodes are scarce, proposals of `builtin` are not played before tuning: most have weights of 0 only.
     unplayed = proposal.standardised and runner.config.refine.most_episodes is not None
     attempt = replace(attempt, saved=saved(policy))
+    if (twin := _repeated(attempt, search, runner)) is not None:
+        notes = {**twin.notes, **attempt.notes, REPEATS.key: twin.number}
+        words = f"the same policy as attempt {twin.number}, whose score it has"
+        repeat = replace(attempt, score=twin.shared_score, played=twin.played, notes=notes, verdict=words)
+        return Assessment(repeat, (), search.best_score, search.validation)
     try:
         is_first = proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts)
         if is_first and not unplayed:
@@ -124,6 +129,17 @@ def _assessed(
     attempt = replace(attempt, notes={**attempt.notes, **better.notes})
     validation = held_out(policy, best_score, runner) if attempt.accepted else search.validation
     return Assessment(attempt, [*better.watched, *performance.trajectories], best_score, validation)
+
+
+def _repeated(attempt: Attempt, search: Search, runner: EpisodeRunner) -> Attempt | None:
+    """Return the first attempt with the same policy, if playing this one would only repeat its episodes.
+
+    Tuning would continue the earlier one, and episodes of exact scores have new seeds for the replay buffer.
+    """
+    if runner.config.refine.method is not None:
+        return None
+    scored = (one for one in search.attempts if one.score is not None and not one.score.exact)
+    return next((one for one in scored if one.digests == attempt.digests), None)
 
 
 def with_performance(attempt: Attempt, policy: Policy, performance: Performance, race: Race | None) -> Attempt:

@@ -30,7 +30,7 @@ from policygen.runs.attempt import Attempt, Counts
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets, load_limits
 from policygen.runs.logbook import Logbook
-from policygen.runs.notes import STOPPED
+from policygen.runs.notes import REPEATS, STOPPED
 from policygen.runs.request_log import Comments, conversation_turn, llm_options
 from policygen.runs.state import Search
 from policygen.runs.tuning import most_compared
@@ -192,7 +192,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
     unlimited = Ledger(RunConfig(task=config.task))  # these episodes were charged before
     with EpisodeRunner(search, config, unlimited) as runner:
         for attempt in attempts[last_saved + 1 :]:
-            if attempt.score is not None:
+            if attempt.score is not None and not REPEATS.of(attempt):
                 with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
                     for some in runner.replayed(attempt):
                         buffer.add(arrived(attempt.number, some, search.task))

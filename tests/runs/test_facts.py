@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pandas as pd
 import pytest
 from drawn import a_run
+from gymnasium.wrappers import TimeLimit
 from support import BEST_LAKE, NO_POLICY, Line, Written, fenced, figure, page_of
 
 import policygen
@@ -96,6 +99,42 @@ def test_a_note_is_a_fact_of_its_attempt_and_of_the_best_policy() -> None:
     ] == "1 (`bad` in 1 of the steps) over 4 episodes of attempt 1"
     header, _, last = curve_csv(run.attempts).splitlines()
     assert (header.split(",")[-1], last.split(",")[-1]) == (name, "1")
+
+
+class Tripping(gym.Env[np.ndarray, int]):
+    """Every step costs 1, a trip 0.5; one action in twelve trips."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(12)
+
+    def __init__(self, gain: float = -1.0) -> None:
+        self.gain = gain
+
+    def reset(self, *, seed=None, options=None):  # type: ignore[no-untyped-def]
+        super().reset(seed=seed)
+        return self._observation(), {}
+
+    def step(self, action):  # type: ignore[no-untyped-def]
+        trips = int(action) == 11
+        return self._observation(), -0.5 if trips else self.gain, trips, False, {}
+
+    def _observation(self) -> np.ndarray:
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32)
+
+
+@pytest.mark.parametrize(("gain", "learned"), [(-1.0, True), (1.0, False)])
+def test_a_policy_that_ends_its_episodes_because_that_pays_is_a_warning(gain: float, learned: bool, line: Line) -> None:
+    few = {"iterations": 1, "episodes": 8, "final_episodes": 8, "fragility": False, "policy": "linear"}
+    run = policygen.run(lambda: TimeLimit(Tripping(gain), 60), **few)
+    warned = [str(one) for one in run.figures if one.name == "early ends"]
+    assert bool(warned) is learned
+    if learned:
+        assert run.final.mean == -0.5
+        length = number(float(np.mean(run.attempts[0].played.lengths)))
+        said = f"episodes end after 1 steps, random ones after {length} (means over 8 episodes): ending early pays here"
+        assert warned == [said]
+        assert f"early ends: {said}" in str(run)
+        assert "ending early pays here" in page_of(run.folder)
 
 
 def test_numbers_have_four_digits_and_thousands_are_separated() -> None:

@@ -117,6 +117,18 @@ def test_of_two_mirror_images_one_is_ahead_and_luck_does_not_make_it_a_new_best(
         assert attempt.counts.episodes > 20 + 2 * 10
 
 
+def test_a_policy_that_was_scored_before_is_not_played_again() -> None:
+    result = run([ALWAYS_LEFT, LEANING, ALWAYS_LEFT, LEANING], max_episodes=500)
+    first, best, again, last = result.attempts[1:]
+    played = [one.counts.episodes for one in result.attempts]
+    assert played[4] == played[3] == played[2] > played[1]
+    assert (again.score, again.played) == (first.shared_score, first.played)
+    assert (last.accepted, last.verdict) == (False, f"the same policy as attempt {best.number}, whose score it has")
+    assert [one.number for one in load_run(result.folder).search.buffer.of_attempt(3)] == []
+    tuned = run([ALWAYS_LEFT] * 2, refine="coordinate:60")
+    assert not [one for one in tuned.attempts if "the same policy" in one.verdict]  # tuning goes on
+
+
 def test_exact_scores_are_compared_exactly() -> None:
     result = run([ALWAYS_RIGHT, ALWAYS_DOWN, ALWAYS_RIGHT], task="frozenlake")
     assert [a.accepted for a in result.attempts] == [False, True, True, False]
