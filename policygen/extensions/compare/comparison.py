@@ -166,6 +166,10 @@ class Comparison:
         """The tasks, in the order of the results."""
         return list(self.entries)
 
+    def in_order(self, task: str) -> list[Entry]:
+        """Return the entries of a task in the order of the contenders."""
+        return sorted(self.entries[task], key=lambda one: self.contenders.index(one.contender))
+
     @cached_property
     def leads(self) -> list[Lead]:
         """The difference of every two contenders on each of their common tasks."""
@@ -190,7 +194,7 @@ class Comparison:
         rows: list[dict[str, Any]] = []
         for task, entries in self.entries.items():
             behind = self.behind(task)
-            for entry in sorted(entries, key=lambda one: self.contenders.index(one.contender)):
+            for entry in self.in_order(task):
                 low, high = entry.interval or (None, None)
                 row = {"task": task, "contender": entry.contender, "runs": len(entry.scores), "mean": entry.mean}
                 std = float(np.std(entry.scores, ddof=1)) if len(entry.scores) > 1 else None
@@ -234,9 +238,8 @@ class Comparison:
 
     def _on(self, task: str) -> str:
         (best, *others), behind = self.entries[task], self.behind(task)
-        named = sorted((best, *others), key=lambda one: self.contenders.index(one.contender))
         if best.excess:
-            each = "; ".join(f"{one.contender}: {one.requirements}" for one in named)
+            each = "; ".join(f"{one.contender}: {one.requirements}" for one in self.in_order(task))
             return f"No contender meets the hard requirements on {task} ({each})."
         violating = [one for one in (best, *others) if not one.excess and any(v.violated for v in one.violations)]
         first = "".join(f"{one.contender}: {one.requirements}. " for one in violating)
@@ -273,8 +276,10 @@ class Comparison:
     def figure(self) -> Figure:
         """Draw the learning curves and final scores over the episodes played, with a panel for each task."""
         panels = {
-            task: {one.contender: Shown([run.curve for run in one.results], scores=one.scores) for one in entries}
-            for task, entries in self.entries.items()
+            task: {
+                one.contender: Shown([run.curve for run in one.results], [], one.scores) for one in self.in_order(task)
+            }
+            for task in self.tasks
         }
         levels: dict[str, dict[str, float]] = {}
         for task in self.tasks:
