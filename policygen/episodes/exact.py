@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from policygen.episodes.play import Array, Copies, Flags, Record, Stepped, replaced, step_through
+from policygen.episodes.play import Array, Copies, Flags, Stepped, replaced, steps
 from policygen.episodes.score import Score
-from policygen.episodes.trajectory import Actor, Indices
+from policygen.episodes.trajectory import Actor
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import BorrowedEnv, CountedEnv, opened
 from policygen.tasks.faults import wrappers_of
@@ -306,9 +306,11 @@ class Sampler(Copies):
         One generator, seeded by all seeds in order, draws them all.
         """
         self._rng = np.random.default_rng(list(map(int, seeds)))
-        record = _Totals(np.zeros(len(seeds)), np.zeros(len(seeds), np.int64))
-        step_through(self, actor, seeds, record)
-        return record.returns, record.lengths
+        returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+        for step in steps(self, actor.begin(len(seeds)), seeds):
+            returns[step.indices] += step.rewards
+            lengths[step.indices] += 1
+        return returns, lengths
 
     def begin(self, seeds: Sequence[int], /) -> Array:
         """Draw the first states; see `Copies`."""
@@ -337,19 +339,3 @@ class Sampler(Copies):
         places: npt.NDArray[np.int64] = np.searchsorted(self._start, drawn * self._start[-1], side="right")
         places[places == len(self._start)] = len(self._start) - 1  # rounding
         return places
-
-
-@dataclass
-class _Totals(Record):
-    """The returns and lengths of episodes so far."""
-
-    returns: npt.NDArray[np.float64]
-    lengths: npt.NDArray[np.int64]
-    indices: Any = None
-
-    def go_on(self, indices: Indices, rows: Array, /) -> None:
-        self.indices = indices
-
-    def add(self, rows: Array, actions: Any, rewards: Array, /) -> None:
-        self.returns[self.indices] += rewards
-        self.lengths[self.indices] += 1

@@ -7,9 +7,9 @@ when its trajectory is read again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -71,58 +71,53 @@ class Copies(ABC):
         return {}
 
 
+class Step(NamedTuple):
+    """A step of all copies, each in the episode of its number in `indices`; one array until copies are replaced."""
+
+    indices: Indices
+    before: Array  # the observations on which the actions were decided
+    actions: Any
+    rewards: Array
+    after: Array
+    over: Flags | None  # the copies whose episodes end with this step; None if no copy's does
+    terminated: Flags
+    truncated: bool | Flags
+
+
 def play(task: Task, copies: Copies, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
     """Play one episode per seed, each to its end; return them in the order of the seeds."""
     played: list[Trajectory] = []
     for part in [seeds] if copies.renews else chunks(seeds, copies.most):
-        record = _Trajectories(task, part)
-        step_through(copies, actor, part, record)
+        record, decider = _Trajectories(task, part), actor.begin(len(part))
+        observer = decider if isinstance(decider, StepObserver) else None
+        for step in steps(copies, decider, part):
+            record.add(step, copies)
+            if observer is not None:
+                for place, index in enumerate(step.indices.tolist()):
+                    whole = record.trajectory(index) if step.over is not None and step.over[place] else None
+                    observer.observe_step(index, float(step.rewards[place]), whole)
         played += map(record.trajectory, range(len(part)))
     return played
 
 
-class Record:
-    """A record of the steps of episodes, which keeps none; its subclasses do."""
-
-    def go_on(self, indices: Indices, rows: Array, /) -> None:
-        """Note that the copies now play the episodes `indices`, which have these observations."""
-
-    def add(self, rows: Array, actions: Any, rewards: Array, /) -> None:
-        """Add a step of all copies."""
-
-    def end(self, over: Flags, terminated: Flags, truncated: bool | Flags, copies: Copies, /) -> None:
-        """Note the end of the episodes of the copies `over`."""
-
-    def trajectory(self, index: int, /) -> Trajectory | None:
-        """Return an episode that has ended; None if its steps are not kept."""
-
-
-def step_through(copies: Copies, actor: Actor, seeds: Sequence[int], record: Record) -> None:
-    """Play one episode per seed, and record its steps; copies that are not renewed take all seeds at once."""
+def steps(copies: Copies, decider: Decider, seeds: Sequence[int]) -> Iterator[Step]:
+    """Play one episode per seed and yield the steps; copies that are not renewed take all seeds at once."""
     begun = min(len(seeds), copies.most)
     indices, ended = np.arange(begun), np.zeros(begun, np.bool_)
     rows = copies.begin(seeds[:begun])
-    record.go_on(indices, rows)
-    decider = actor.begin(len(seeds))
-    observer = decider if isinstance(decider, StepObserver) else None
     learning = decider if isinstance(decider, LearningDecider) else None
     while begun:
-        actions: Any = decider.decide(list(rows) if copies.by_row else rows, indices)
+        before, actions = rows, cast(Any, decider.decide(list(rows) if copies.by_row else rows, indices))
         if not copies.by_row:
             actions = np.asarray(actions)
         rows, rewards, terminated, truncated = copies.step(actions)
-        record.add(rows, actions, rewards)
         if learning is not None:
             active = ~ended
             learning.learn(indices[active], rows[active], rewards[active], terminated[active])
         over = None
         if truncated is not False or np.count_nonzero(terminated):
             over = (terminated | truncated) & ~ended
-            record.end(over, terminated, truncated, copies)
-        if observer is not None:
-            for place, index in enumerate(indices.tolist()):
-                whole = record.trajectory(index) if over is not None and over[place] else None
-                observer.observe_step(index, float(rewards[place]), whole)
+        yield Step(indices, before, actions, rewards, rows, over, terminated, truncated)
         if over is None or not over.any():
             continue
         ended |= over
@@ -135,7 +130,6 @@ def step_through(copies: Copies, actor: Actor, seeds: Sequence[int], record: Rec
         rows = copies.replace(ended, seeds[begun : begun + len(fresh)])
         indices, ended = replaced(indices, ended, fresh), np.zeros(len(rows), np.bool_)
         begun += len(fresh)
-        record.go_on(indices, rows)
 
 
 def replaced(lanes: Array, ended: Flags, fresh: Array) -> Array:
@@ -163,39 +157,36 @@ class _Segment:
         return self.stacked
 
 
-class _Trajectories(Record):
-    """All steps of the episodes."""
+class _Trajectories:
+    """A record of the steps of episodes."""
 
     def __init__(self, task: Task, seeds: Sequence[int]) -> None:
         self._action_dtype = np.float32 if task.has_numbers else np.int16
         self._seeds, self._steps = seeds, 0
-        self._segments: list[_Segment] = []
-        self._indices: list[int] = []
+        self._indices: Indices | None = None
         self._places: list[list[tuple[_Segment, int]]] = [[] for _ in seeds]
         self._ends: list[dict[str, Any]] = [{} for _ in seeds]
         self._stops = [0] * len(seeds)  # numbers of the steps after the last ones
 
-    def go_on(self, indices: Indices, rows: Array, /) -> None:
-        self._now = _Segment(self._steps, [rows])
-        self._indices = indices.tolist()
-        for place, index in enumerate(self._indices):
-            self._places[index].append((self._now, place))
-
-    def add(self, rows: Array, actions: Any, rewards: Array, /) -> None:
+    def add(self, step: Step, copies: Copies) -> None:
+        if step.indices is not self._indices:
+            self._indices, self._now = step.indices, _Segment(self._steps, [step.before])
+            for place, index in enumerate(step.indices.tolist()):
+                self._places[index].append((self._now, place))
         self._steps += 1
-        self._now.rows.append(rows)
-        self._now.actions.append(actions)
-        self._now.rewards.append(rewards)
+        self._now.rows.append(step.after)
+        self._now.actions.append(step.actions)
+        self._now.rewards.append(step.rewards)
+        if step.over is not None:
+            cut = np.broadcast_to(step.truncated, step.over.shape)
+            for place in step.over.nonzero()[0].tolist():
+                index = int(step.indices[place])
+                self._stops[index] = self._steps
+                flags = {"terminated": bool(step.terminated[place]), "truncated": bool(cut[place])}
+                self._ends[index] = {**flags, **copies.remarks(place)}
 
-    def end(self, over: Flags, terminated: Flags, truncated: bool | Flags, copies: Copies, /) -> None:
-        cut = np.broadcast_to(truncated, over.shape)
-        for place in over.nonzero()[0].tolist():
-            index = self._indices[place]
-            self._stops[index] = self._steps
-            flags = {"terminated": bool(terminated[place]), "truncated": bool(cut[place])}
-            self._ends[index] = {**flags, **copies.remarks(place)}
-
-    def trajectory(self, index: int, /) -> Trajectory:
+    def trajectory(self, index: int) -> Trajectory:
+        """Return an episode that has ended."""
         seen, acted, paid = list[Array](), list[Array](), list[Array]()
         for segment, place in self._places[index]:
             rows, actions, rewards = segment.arrays()
