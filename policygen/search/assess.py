@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from policygen.episodes.race import Levels, Race, on_common_episodes, race
+from policygen.episodes.race import Levels, Race, on_common_episodes
 from policygen.episodes.score import Score, first_episodes, p_of_higher_mean, reaches
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -32,7 +32,7 @@ from policygen.runs.tuning import (
 )
 from policygen.search.refine.cma import carry_over
 from policygen.search.refine.tunable import Refined, Trials, refine
-from policygen.search.runner import Contender, EpisodeRunner, Performance
+from policygen.search.runner import EpisodeRunner, Performance
 from policygen.tasks.task import Task
 
 # Tuning changes a constant in proportion to its size. A weight of a standardised observation counts as at least this.
@@ -366,36 +366,30 @@ def _contest(
     Return the race, None with the first policy, and the score of the winner on all episodes played for the comparison.
     """
     best, best_policy, usual = search.best, search.incumbent, runner.config.episodes
-    assert performance.score is not None
-    if best is None or best_policy is None or search.best_score is None:
-        return None, performance.score
-    challenger = Contender(runner, policy, performance.score, performance.violations)
-    incumbent = Contender(runner, best_policy, search.best_score, violations_of(best))
+    ours, theirs = performance.score, search.best_score
+    assert ours is not None
+    if best is None or best_policy is None or theirs is None:
+        return None, ours
     # A challenger that is not ahead has lost. After the last prolongation both are nearly equally good.
     levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
-    found = race(challenger, incumbent, _lengths(challenger, incumbent, runner), levels)
-    if found.verdict != "better":
-        return found, incumbent.score
-    return found, first_episodes(challenger.score, found.challenger.episodes)
+    violated = violations_of(best)
 
+    def compared(ours: Score, theirs: Score) -> Race:
+        ours, theirs = replace(ours, violations=performance.violations), replace(theirs, violations=violated)
+        return on_common_episodes(ours, theirs, levels)
 
-def _lengths(challenger: Contender, incumbent: Contender, runner: EpisodeRunner) -> Iterator[int]:
-    """Yield the lengths of a race: the episodes of the challenger's score, and more as far as the budget allows."""
-    yield challenger.score.episodes
-    if challenger.score.exact:
-        return
+    theirs = runner.prolong(best_policy, theirs, ours.episodes)
+    found, possible = compared(ours, theirs), not ours.exact
     for times in PROLONGATIONS:
-        wanted, common = times * runner.config.episodes, _common(challenger, incumbent)
+        if found.verdict != "undecided" or not possible:
+            break
+        common, wanted = min(score.episodes for score in (ours, theirs) if not score.exact), times * usual
         # Where steps are limited, an episode is counted at full length before it is played, but may be much shorter:
         # episodes that are played one by one leave steps for more of them.
         for count in (wanted,) if runner.config.max_steps is None else range(common + 1, wanted + 1):
-            if common < count and not runner.affords(count, challenger.score, incumbent.score):
-                yield _common(challenger, incumbent)
-                return
-            challenger(count)
-            incumbent(count)
-        yield wanted
-
-
-def _common(*contenders: Contender) -> int:
-    return min(one.score.episodes for one in contenders if not one.score.exact)
+            possible = count <= common or runner.affords(count, ours, theirs)
+            if not possible:
+                break
+            ours, theirs = runner.prolong(policy, ours, count), runner.prolong(best_policy, theirs, count)
+        found = compared(ours, theirs)
+    return found, theirs if found.verdict != "better" else first_episodes(ours, found.challenger.episodes)

@@ -59,25 +59,6 @@ class Performance:
         return violations | made_notes(policy, self.trajectories)
 
 
-@dataclass
-class Contender:
-    """A policy in a race of the search; its score grows by the episodes that all share, as far as the budget allows.
-
-    Attributes:
-        violations: of the task's requirements in the first of these episodes.
-    """
-
-    runner: EpisodeRunner
-    policy: Policy
-    score: Score
-    violations: tuple[Violations, ...]
-
-    def __call__(self, count: int) -> Score:
-        """Return the score on at least `count` episodes, after playing those that are missing."""
-        self.score = self.runner.prolong(self.policy, self.score, count)
-        return replace(self.score, violations=self.violations)
-
-
 class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     """Plays and counts the episodes of one run; it judges no policy."""
 
