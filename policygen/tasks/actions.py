@@ -80,19 +80,15 @@ class Limits:
     bounds: tuple[tuple[float, float, bool], ...]
 
     @cached_property
-    def _columns(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def _columns(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_] | None]:
         low, high, integer = zip(*self.bounds, strict=True)
-        return np.array(low, np.float64), np.array(high, np.float64), np.array(integer)
-
-    @cached_property
-    def _any_integer(self) -> bool:
-        return any(integer for _, _, integer in self.bounds)
+        return np.array(low, np.float64), np.array(high, np.float64), np.array(integer) if any(integer) else None
 
     def to_actions(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Clip and round finite numbers, shape (n, actuators); return them as float32, and overwrite `numbers`."""
         low, high, integer = self._columns
         np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
-        if self._any_integer:
+        if integer is not None:
             np.rint(numbers, out=numbers, where=integer)
             numbers += 0.0  # turns -0.0 into 0.0
         return numbers.astype(np.float32, copy=False)
@@ -100,7 +96,7 @@ class Limits:
     def to_action(self, numbers: Sequence[float]) -> npt.NDArray[np.float32]:
         """Apply `to_actions` to one action, without the overhead of a batch."""
         inside = [min(max(v, low), high) for v, (low, high, _) in zip(numbers, self.bounds, strict=True)]
-        if self._any_integer:  # `round` rounds halves to even, like `rint`
+        if self._columns[2] is not None:  # `round` rounds halves to even, like `rint`
             inside = [float(round(v)) if integer else v for v, (_, _, integer) in zip(inside, self.bounds, strict=True)]
         return np.array(inside, np.float32)
 

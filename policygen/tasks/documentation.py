@@ -69,11 +69,7 @@ def _documented(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _description(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the summary and the description of an environment's package.
-
-    If the package has several environments, only the sections that name this one, outside of code, and what is below
-    their headings; if there are none, all.
-    """
+    """Yield the summary of an environment's package, and the sections of its description that name the environment."""
     kind, ids = type(env.unwrapped), [env.spec.id.rpartition("/")[2]] if env.spec is not None else []
     package = kind.__module__.partition(".")[0]
     for name in metadata.packages_distributions().get(package, [])[:1]:
@@ -85,6 +81,7 @@ def _description(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
         def names_it(level: int, text: str) -> bool:
             return any(word in "".join(text.split("```")[::2]) for word in (kind.__name__, *ids))
 
+        # Of a package with several environments, the sections that name this one, and what is below their headings.
         mine = list(itertools.compress(sections, _below(sections, names_it)))
         if (len(others) == 1 and kind.__name__ not in ids) or not mine:  # an id like that is `module:Class`
             mine = sections
@@ -124,15 +121,12 @@ def _below(sections: Sequence[_Section], holds: Callable[[int, str], bool]) -> I
 
 
 def _arguments(env: gym.Env[Any, Any]) -> list[str]:
-    """Return the environment's class as called: `Room(outside=5.0, size=3)`, defaults included, but no None.
-
-    What `dt` and `tau` count is not certain: they stand as attributes.
-    """
+    """Return the environment's class as called: `Room(outside=5.0, size=3)`, defaults included, but no None."""
     kind, given = type(env.unwrapped), dict(env.spec.kwargs) if env.spec is not None else {}
     values = {name: one.default for name, one in inspect.signature(kind).parameters.items()} | given
     shown = [f"{name}={_short(v)}" for name, v in values.items() if v is not None and v is not inspect.Parameter.empty]
     lines = [f"{kind.__name__}({', '.join(shown)})"] if shown else []
-    for name in ("dt", "tau"):
+    for name in ("dt", "tau"):  # what they count is not certain
         with suppress(Exception):  # the environment's own code
             value = getattr(env.unwrapped, name)
             if isinstance(value, int | float) and name not in values:

@@ -289,11 +289,7 @@ _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box
 
 
 def _silence_mujoco(gym_id: str) -> None:
-    """Keep MuJoCo, if it is or will be imported, from printing warnings and writing MUJOCO_LOG.TXT.
-
-    Attempts report instabilities themselves. MuJoCo also warns about Gymnasium's own model files, which no user can
-    change.
-    """
+    """Keep MuJoCo from printing warnings and writing MUJOCO_LOG.TXT: attempts report instabilities themselves."""
     spec = gym.registry.get(gym_id)
     if "mujoco" not in (str(spec.entry_point) if spec is not None else "") and "mujoco" not in sys.modules:
         return

@@ -171,10 +171,7 @@ _NOT_FOREIGN = ("gymnasium.", "policygen.tasks.")  # modules of wrappers that ar
 
 
 def _innermost_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
-    """Return the place of the first frame in a file of the environment's classes or of its wrappers.
-
-    Gymnasium's wrappers and ours are left out. `frames` begin with the innermost one.
-    """
+    """Return the place of the first frame in a file of the environment's classes or of its foreign wrappers."""
     modules = {one.__module__ for one in type(env.unwrapped).__mro__}
     modules -= {"builtins", "abc", "typing", gym.Env.__module__}
     modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith(_NOT_FOREIGN)}

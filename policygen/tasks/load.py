@@ -296,13 +296,10 @@ def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> li
 def _informative_phrases(
     texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
 ) -> dict[str, str]:
-    """Return at most `most` features by name: `contains` of words that tell texts apart.
+    """Return at most `most` features by name: `contains` of words that about half of the texts have.
 
-    Words that nearer to half of the texts have come first; a word that is correlated with an earlier one is left out.
-
-    Args:
-        rows: text columns of recorded observations, shape (n, columns of all texts).
-        taken: names that features cannot have.
+    `rows` are the text columns of recorded observations, shape (n, columns); `taken` are names that features cannot
+    have.
     """
     rows = rows[:: max(1, len(rows) // 1_000)]
     found: list[tuple[float, str, str, npt.NDArray[np.float64]]] = []
@@ -338,11 +335,7 @@ def _successor(gym_id: str) -> list[str]:
 
 
 def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) -> tuple[Grid | None, list[str]]:
-    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value.
-
-    Args:
-        rows: observations under random actions, shape (steps, columns); texts come after the numbers.
-    """
+    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value."""
     rows = rows[:, : len(found)]
     values = [_whole_numbers(o, column) for o, column in zip(found, rows.T, strict=True)]
     counts = [high - low + 1 for low, high in values]
@@ -387,10 +380,7 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
 
 
 def _whole_numbers(observation: Observation, column: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the least and the largest of whole numbers: those of an integer space, or a few that were seen.
-
-    They are infinite for other numbers.
-    """
+    """Return the least and the largest of whole numbers, of the space or of a few seen; infinite for other numbers."""
     if observation.integer:
         return observation.low, observation.high
     low, high = float(column.min()), float(column.max())

@@ -320,10 +320,7 @@ def _with_stated_range(entry: ActionEntry, actuator: Actuator, *, integer: bool)
 
 
 def _check_task_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> None:
-    """Refuse names of quantities, actions and labels that are invalid, or ambiguous in a table or an equation.
-
-    Tables ignore case.
-    """
+    """Refuse names of quantities, actions and labels that are invalid, or ambiguous in a table, which ignores case."""
     columns = [*quantities, *(actuator.name for actuator in actuators)]
     for name in columns:
         wrong = f"`{name:.60}` is not a name; use letters, digits, underscores and no word of Python"
