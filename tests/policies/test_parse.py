@@ -386,36 +386,6 @@ def test_a_real_reply_is_read_and_solves_its_task(file: str, task: str, at_least
 
 # --- anything at all -------------------------------------------------------------------------------------------------
 
-SEEDS = [
-    *(path.read_text(encoding="utf-8") for path in REPLIES.glob("model_*.md")),
-    *TOLERATED.values(),
-    *EQUATIONS.values(),
-]
-PIECES = ["|", "*", "let ", "bins ", "=", "[", "]:", "```", "\n", "\u2028", "\0", "action", "row", "angle", "left", "(", ")", "-", "9" * 30, "e999", "if", "\ud800", "–", "²", "#", "//", ",", "0", ">=", "**", "`", " "]  # fmt: skip
-
-
-@given(
-    st.one_of(
-        st.text(max_size=300),
-        st.lists(st.sampled_from(PIECES), max_size=40).map("".join),
-        st.tuples(st.sampled_from(SEEDS), st.integers(0, 600), st.integers(0, 30), st.sampled_from(PIECES)).map(
-            lambda t: t[0][: t[1]] + t[3] + t[0][t[1] + t[2] :]
-        ),
-    ),
-    st.sampled_from([CARTPOLE, LAKE, ARM, GRIDLESS]),
-    st.sampled_from([None, "table", "linear"]),
-    st.booleans(),
-)
-@settings(max_examples=150, deadline=None)
-def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, free):
-    parsed = parse(text, task, kind, free_grid=free)
-    assert (parsed.policy is None) == bool(parsed.problems)
-    assert all("\n" not in problem.expected for problem in parsed.problems)
-    if parsed.policy is not None:
-        assert parse(parsed.policy.to_text(), task).policy == parsed.policy
-        rows = np.random.default_rng(0).normal(size=(5, len(task.observations)))
-        assert len(parsed.policy.act(rows)) == 5
-
 
 REPEATED = ["|", "| * | * | * | * | lft |\n", "let q = velocty\n", "a=b\n", "```\n", "obs0 ", "| * | * | * | * | " + "(" * 3_900 + "|\n"]  # fmt: skip
 HUGE = {
