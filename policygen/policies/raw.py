@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError
-from policygen.quantities.words import BYTES
+from policygen.quantities.operations import BYTES
 from policygen.tasks.actions import shaped
 from policygen.tasks.spaces import Layout, TextPart, flatten
 from policygen.tasks.task import Task

@@ -26,9 +26,9 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Grid
+from policygen.quantities.operations import decoded
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import is_definition, names_in, remembered_in
-from policygen.quantities.words import decoded
 from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task
 

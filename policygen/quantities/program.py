@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from policygen.quantities.operations import OPERATIONS
+from policygen.quantities.operations import OPERATIONS, column_of
 from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous, slot_of
-from policygen.quantities.words import column_of
 
 INFINITE = 1e6  # replaces an infinite value of a feature or an output, with its sign
 TESTS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "equals", "contains"))  # steps that are 0 or 1

@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.quantities.grid import Grid
-from policygen.quantities.operations import OPERATIONS
+from policygen.quantities.operations import OPERATIONS, contains_batch, contains_scalar
 from policygen.quantities.program import COMMON, INFINITE, Kind, Lowering, Program, Step, Writer, finite_number
 from policygen.quantities.tree import Node, names_in, needed_by
-from policygen.quantities.words import contains_batch, contains_scalar
 
 Array = npt.NDArray[Any]
 RowFunction = Callable[..., Any]

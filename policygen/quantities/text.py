@@ -22,11 +22,11 @@ from policygen.quantities.operations import (
     HIGHEST_LEVEL,
     NEGATION_LEVEL,
     OPERATIONS,
+    PHRASE,
     SYMBOLS,
     Operation,
 )
 from policygen.quantities.tree import NOTHING, Call, Contains, Name, Node, Number, Previous
-from policygen.quantities.words import PHRASE
 
 MAX_CHARACTERS = 2_000
 MAX_NODES = 400

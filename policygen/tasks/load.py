@@ -21,8 +21,8 @@ from pydantic import ValidationError
 from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
 from policygen.files import find_resource, list_resources, read, toml_of
 from policygen.quantities.grid import Dimension, Grid
+from policygen.quantities.operations import contains_batch, decoded
 from policygen.quantities.text import slug, to_digits
-from policygen.quantities.words import contains_batch, decoded
 from policygen.tasks.actions import RESERVED, actuators_of, describe_layout
 from policygen.tasks.environments import (
     NAMESPACE,

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from policygen.errors import PolicyError, UsageError
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.words import columns_for
+from policygen.quantities.operations import columns_for
 from policygen.tasks.actions import check_layout
 from policygen.tasks.spaces import MOST_CHARACTERS, leaves
 from policygen.tasks.task import Task, perturbation

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import EnvironmentFault, TaskError
+from policygen.quantities.operations import columns_for, encoded
 from policygen.quantities.text import slug
-from policygen.quantities.words import columns_for, encoded
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -60,7 +60,7 @@ class Height:
 
 @dataclass(frozen=True, slots=True)
 class ObservedText:
-    """An observed text: `columns` numbers of a row, after all plain numbers (see `policygen.quantities.words`)."""
+    """An observed text: `columns` numbers of a row, after all plain numbers (see `policygen.quantities.operations`)."""
 
     name: str
     about: str = ""

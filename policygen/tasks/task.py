@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from policygen.errors import ExpressionError, TaskError, UsageError
 from policygen.quantities.grid import MAX_CELLS, Grid, integer_dimension
+from policygen.quantities.operations import column_of
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Node
-from policygen.quantities.words import column_of
 from policygen.tasks.actions import ActionLayout, Limits, limits_of
 from policygen.tasks.spaces import ActionKind, Actuator, Height, Layout, Observation, ObservedText, TextPart
 

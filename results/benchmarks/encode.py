@@ -24,7 +24,7 @@ from measurements import Measurements
 from scipy.optimize import minimize
 
 from policygen.extensions.worlds.adventure import COMMANDS, DIRECTIONS, AdventureEnv
-from policygen.quantities.words import PHRASE
+from policygen.quantities.operations import PHRASE
 from policygen.runs.facts import plus_minus
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Expressions as text, their trees, and observed texts: it tests `quantities.tree` and `quantities.words`, too."""
+"""Expressions as text, their trees, and observed texts: it tests `quantities.tree` and `quantities.operations`, too."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
+from policygen.quantities.operations import column_of, columns_for, contains_batch, contains_scalar, decoded, encoded
 from policygen.quantities.text import format_number, parse_expression, to_digits, to_text
 from policygen.quantities.tree import (
     Call,
@@ -25,7 +26,6 @@ from policygen.quantities.tree import (
     with_constants,
     with_plain_signs,
 )
-from policygen.quantities.words import column_of, columns_for, contains_batch, contains_scalar, decoded, encoded
 
 NAMES = ("x", "y", "spin", "theta_2")
 

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from support import environment
 
 from policygen.errors import TaskError
+from policygen.quantities.operations import decoded
 from policygen.quantities.text import slug
-from policygen.quantities.words import decoded
 from policygen.tasks.spaces import Layout, TextPart, flatten, layout_of, observed_in
 
 NESTED = spaces.Dict(

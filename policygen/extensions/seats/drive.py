@@ -41,9 +41,9 @@ from policygen.policies.policy import BEST
 from policygen.policies.table import TablePolicy
 from policygen.prompts.render import Show
 from policygen.prompts.views import grid_view, task_view
+from policygen.quantities.operations import decoded
 from policygen.quantities.text import NUMBER, format_number, to_digits
 from policygen.quantities.tree import names_in, texts_in
-from policygen.quantities.words import decoded
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import score_record
 from policygen.runs.reading import best_policy
