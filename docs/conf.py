@@ -10,7 +10,8 @@ import shutil
 from pathlib import Path
 
 import policygen
-from policygen.runs.config import Budgets, EpisodeSettings, PromptSettings, RequestSettings, SearchSettings
+from policygen.llm import LLMOptions
+from policygen.runs.config import Budgets, EpisodeSettings, PromptSettings, SearchSettings
 
 HERE = Path(__file__).parent
 GENERATED = HERE / "_generated"
@@ -39,7 +40,7 @@ PARTS = {
     "Search": SearchSettings,
     "Episodes": EpisodeSettings,
     "Prompts and replies": PromptSettings,
-    "Requests": RequestSettings,
+    "Requests": LLMOptions,
     "Budgets": Budgets,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 from policygen.llm import LLMOptions, Provider, connect
 from policygen.llm.base import ListedProvider
@@ -59,12 +60,14 @@ class Asked:
         before_try: Callable[[], None] | None = None,
         **options: object,
     ) -> Reply:
+        retries = options.pop("max_retries", 5)
         settings = LLMOptions(**options)  # type: ignore[arg-type]
-        return ask(
-            provider,
-            prompt,
-            before_try=before_try or self.charge,
-            max_output_tokens=settings.max_output_tokens,
-            options=settings,
-            sleep=self.waits.append,
-        )
+        with patch("policygen.llm.retry.RETRIES", retries):
+            return ask(
+                provider,
+                prompt,
+                before_try=before_try or self.charge,
+                max_output_tokens=settings.max_output_tokens,
+                options=settings,
+                sleep=self.waits.append,
+            )

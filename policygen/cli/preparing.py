@@ -103,9 +103,9 @@ def _described(task: Task, config: RunConfig, file: Path, step_timeout: float) -
     from policygen.llm.store import Transcript
     from policygen.proposers.drafter import described_by
     from policygen.runs.budget import Ledger
-    from policygen.runs.request_log import RequestLog, llm_options
+    from policygen.runs.request_log import RequestLog
 
-    provider = connect(config.llm, llm_options(config))
+    provider = connect(config.llm, config)
     if not provider.is_language_model:
         raise UsageError(f"--llm {config.llm} is no language model; leave --llm out to name the quantities yourself")
     transcript = Transcript(file)

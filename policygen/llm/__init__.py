@@ -6,14 +6,14 @@ import difflib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dotenv import dotenv_values
 
 from policygen.errors import UsageError
-from policygen.llm.base import ListedProvider
+from policygen.llm.base import ListedProvider, check_url
 from policygen.llm.base import LLMOptions as LLMOptions  # other modules import these two from here
 from policygen.llm.base import Provider as Provider
 from policygen.outgoing import KEY_VARIABLES, redacted
@@ -173,7 +173,8 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
     if not argument and (colon if entry.argument.startswith("[") else entry.argument):
         raise UsageError(f"{spec.strip()!r} does not say which {entry.argument.strip('[]')}: write {_usage(name)}")
     if read.address:
-        options = replace(options, base_url=read.address, base_url_from=options.provider_from, named_in=spec)
+        options = options.at(read.address, spec)
+    check_url(options)
     _keys_from_file(Path.cwd() / ".env")
     provider: ListedProvider = entry.load()(*((argument, options) if entry.argument else ()))
     if read.address:  # a model at another address has scores of its own

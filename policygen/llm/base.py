@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, Self
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, field_validator
 
 from policygen.errors import UsageError
 from policygen.llm.messages import Prompt, Reply
@@ -19,46 +23,115 @@ SAMPLING = ("temperature", "reasoning_effort", "seed")
 """Request parameters that are left out, with a warning, if a model refuses them."""
 
 
-@dataclass(frozen=True, slots=True)
-class LLMOptions:
-    """Settings of requests to a model. A field `..._from` names the file that chose a value; empty: the user chose it.
+# Fields of requests that `extra_body` may not set, in lower case: model, messages, length, and those with a setting.
+_RESERVED_FIELDS = frozenset(
+    (
+        *("model", "models", "route", "messages", "contents", "prompt", "system", "systeminstruction", "stream", "n"),
+        *("candidatecount", "maxtokens", "maxcompletiontokens", "maxoutputtokens"),
+        *("temperature", "seed", "reasoningeffort"),
+    )
+)
 
-    Attributes:
-        base_url: the server's address; None: the provider's own. No key is sent to an address that a file chose.
-        named_in: the spec that holds the address, if any.
-        provider_from: the file that chose the provider. `manual:DIR` is then refused, because it would write to DIR.
-        temperature, reasoning_effort: None leaves them to the model.
-        extra_body: further fields of each request. If a file chose them, a provider with a key refuses them.
-        max_output_tokens: limit of one reply, thinking included.
-        timeout_seconds: limit of one request.
-        max_retries: repetitions of a request after transient faults.
-        prices: USD per million tokens in, and out; they replace the price list.
+MOST_SECONDS = 1e7  # largest limit of a time
+# Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, or
+# name a folder to write to. They take effect only if the user chose them or trusts the file.
+SENSITIVE = ("base_url", "llm", "extra_body")
 
-    Raises UsageError for a malformed address. The run's settings check the ranges.
+
+_Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _read_prices(value: Any) -> Any:
+    prices = value.split("/") if isinstance(value, str) else value
+    if prices is not None and not (isinstance(prices, list | tuple) and len(prices) == 2):
+        raise ValueError("write IN/OUT, as in 0.25/2")
+    return prices
+
+
+class LLMOptions(BaseModel):
+    """The settings of requests to a model, and the files that chose some of them.
+
+    No key is sent to an address that a file chose, or with an `extra_body` that a file chose.
     """
 
-    base_url: str | None = None
-    base_url_from: str = ""
-    named_in: str = ""
-    provider_from: str = ""
-    temperature: float | None = None
-    reasoning_effort: str | None = None
-    extra_body: dict[str, Any] | None = None
-    extra_body_from: str = ""
-    max_output_tokens: int = 8192
-    timeout_seconds: float = 300.0
-    max_retries: int = 5
-    prices: tuple[float, float] | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def __post_init__(self) -> None:
-        if self.base_url is not None and not re.match(r"https?://[^/\s]+", self.base_url):
-            raise UsageError(f"the server address {self.base_url!r} must look like http://localhost:8000/v1")
-        if self.base_url is not None and f"://{HIDDEN}@" in self.base_url:
-            raise UsageError(
-                f"the user name and password in {self.named_in or self.base_url} are not stored: replace the stars by "
-                f"them, and pass it again with {'--llm' if self.named_in else '--base-url'}"
-            )
-        hide_login(self.base_url or "")
+    max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
+    temperature: float | None = Field(
+        None, ge=0, le=2, description="sampling temperature; requests then get seeds, too (the model's)"
+    )
+    reasoning_effort: str | None = Field(
+        None, title="WORD", pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high"
+    )
+    extra_body: dict[str, Any] | None = Field(
+        None, title="TABLE", description="further fields of each request, as in '{ top_k = 20 }'"
+    )
+    base_url: str | None = Field(
+        None, title="URL", description="server of a compatible: or ollama: model without an @URL"
+    )
+    timeout_seconds: float = Field(300, gt=0, le=MOST_SECONDS, description="longest wait for one reply")
+    prices: Annotated[tuple[_Price, _Price] | None, BeforeValidator(_read_prices)] = Field(
+        None, title="IN/OUT", description="USD per million tokens, as 0.25/2 (a price list)"
+    )
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _named_in: str = PrivateAttr("")
+
+    @property
+    def named_in(self) -> str:
+        """The spec that holds the address; empty if the address is a setting of its own."""
+        return self._named_in
+
+    def at(self, address: str, spec: str) -> Self:
+        """Return the settings for the server at an address that a spec holds; a file that chose the spec chose it."""
+        copy = self.model_copy(update={"base_url": address}).chosen_by(self.origin("llm"), "base_url")
+        copy._named_in = spec
+        return copy
+
+    def origin(self, setting: str) -> str:
+        """Return the file that set one of the `SENSITIVE` settings; empty if the user set it."""
+        return self._origins.get(setting, "") if getattr(self, setting, True) else ""
+
+    def chosen_by(self, file: str, *settings: str) -> Self:
+        """Return a copy that records that `file` set these settings, by default all `SENSITIVE` ones."""
+        copy = self.model_copy()
+        origins = self._origins | dict.fromkeys(settings or SENSITIVE, file)
+        copy._origins = {setting: origin for setting, origin in origins.items() if origin}
+        return copy
+
+    def trusted(self) -> Self:
+        """Return the settings as if the user had typed them."""
+        return self.chosen_by("")
+
+    @field_validator("extra_body")
+    @classmethod
+    def _check_extra_body(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        fields = [
+            *(value or ()),
+            *(name for inner in (value or {}).values() if isinstance(inner, dict) for name in inner),
+        ]
+        for name in fields:
+            if name.lower().replace("_", "") in _RESERVED_FIELDS:
+                raise ValueError(f"`{name}` cannot be set here: the program sends it, or has a setting for it")
+        try:
+            json.dumps(value, allow_nan=False)
+            tomli_w.dumps(value or {})
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError("fields are texts, finite numbers, true, false, lists and tables of them") from None
+        return value
+
+
+def check_url(options: LLMOptions) -> None:
+    """Hide the login of the server's address from now on; raise UsageError if the address is malformed."""
+    url, named_in = options.base_url or "", options.named_in
+    if url and not re.match(r"https?://[^/\s]+", url):
+        raise UsageError(f"the server address {url!r} must look like http://localhost:8000/v1")
+    if f"://{HIDDEN}@" in url:
+        raise UsageError(
+            f"the user name and password in {named_in or url} are not stored: replace the stars by them, and pass it "
+            f"again with {'--llm' if named_in else '--base-url'}"
+        )
+    hide_login(url)
 
 
 @dataclass(frozen=True, slots=True)

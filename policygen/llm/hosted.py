@@ -68,12 +68,13 @@ def check_destination(key: Key | None, options: LLMOptions, own: str) -> None:
 
     Raises UsageError naming the address or the fields, the file and what to do.
     """
-    if key is not None and options.extra_body and options.extra_body_from:
+    chose_fields, chose_address = options.origin("extra_body"), options.origin("base_url")
+    if key is not None and options.extra_body and chose_fields:
         raise UsageError(
-            f"{options.extra_body_from} would send fields of its own (extra_body: {', '.join(options.extra_body)}) "
+            f"{chose_fields} would send fields of its own (extra_body: {', '.join(options.extra_body)}) "
             f"with the key in {key.name}, which may cost more or involve other servers; if you trust it, add --trust"
         )
-    if key is None or options.base_url is None or not options.base_url_from:
+    if key is None or options.base_url is None or not chose_address:
         return
     if own and _origin(options.base_url) == _origin(own):
         return
@@ -81,7 +82,7 @@ def check_destination(key: Key | None, options: LLMOptions, own: str) -> None:
         f"--llm {shlex.quote(options.named_in)}" if options.named_in else f"--base-url {shlex.quote(options.base_url)}"
     )
     raise UsageError(
-        f"{options.base_url_from} would send the key in {key.name} to {options.base_url}: a file may not choose where "
+        f"{chose_address} would send the key in {key.name} to {options.base_url}: a file may not choose where "
         f"a key goes; if you trust this server, add {typed} or --trust, else remove the address from the file"
     )
 

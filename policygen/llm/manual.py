@@ -27,9 +27,9 @@ class Manual:
 
     def __init__(self, folder: str, options: LLMOptions) -> None:
         self.spec = f"manual:{folder}" if folder else "manual"
-        if folder and options.provider_from:
+        if folder and (file := options.origin("llm")):
             raise UsageError(
-                f"{options.provider_from} would write prompts into {folder}: a file may not choose where; if you trust "
+                f"{file} would write prompts into {folder}: a file may not choose where; if you trust "
                 "the file, add --trust, else name the folder yourself with --llm manual:DIR"
             )
         self._folder = Path(check_name(folder)).expanduser() if folder else None

@@ -12,7 +12,6 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
@@ -195,7 +194,7 @@ class Ollama(_Chat):
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         url = options.base_url or _ollama_url(os.environ.get("OLLAMA_HOST", ""))
-        super().__init__(model, replace(options, base_url=url), None)
+        super().__init__(model, options.model_copy(update={"base_url": url}), None)
 
     def _reported(self, model: Model) -> tuple[str, ...]:
         """Return the context length of the loaded model."""

@@ -17,6 +17,7 @@ from policygen.outgoing import redacted
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _ADDED_TOKENS = 4_000  # that a chat template and a hidden system prompt may add to a prompt
 
+RETRIES = 5  # repetitions of a request after transient faults
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
 
@@ -64,8 +65,8 @@ def ask(
     and each request. A parameter that the model rejects is dropped, and the request repeated at once. A provider of the
     user's program may return a plain string.
 
-    Raises ProviderError for a fault that is not transient, a wait beyond LONGEST_WAIT, or after `options.max_retries`
-    retries; also if the provider returns neither a `Reply` nor a string, or raises any other exception.
+    Raises ProviderError for a fault that is not transient, a wait beyond LONGEST_WAIT, or after RETRIES retries; also
+    if the provider returns neither a `Reply` nor a string, or raises any other exception.
     """
 
     spec, bounded = provider.spec, hasattr(provider, "key_goes_to")  # a server has a timeout; a person takes any time
@@ -104,7 +105,7 @@ def ask(
             return one_try()
         except TransientProviderError as error:
             fault = error
-        if tries > options.max_retries:
+        if tries > RETRIES:
             raise ProviderError(f"gave up after {'1 try' if tries == 1 else f'{tries} tries'}: {fault}")
         # Servers that ask for no wait, or for too short a one, refuse the next tries as well.
         seconds = max(_usual_wait(tries), fault.retry_after or 0.0)

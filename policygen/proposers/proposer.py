@@ -15,7 +15,7 @@ from policygen.prompts.render import render_repair
 from policygen.proposers.builtin import check_search
 from policygen.runs.attempt import START
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog, llm_options
+from policygen.runs.request_log import RequestLog
 from policygen.runs.state import Context
 from policygen.tasks.task import KIND_WORDS, Task
 
@@ -64,7 +64,7 @@ class Proposer:
         name = provider.spec if provider.is_language_model else f"{config.llm} (search without a language model)"
         self.introduction = f"the policy given with --start, then {name}" if config.start else name
         self._config = config
-        self._options = llm_options(config)
+        self._options = config
 
     def check(self, task: Task) -> None:
         """Refuse settings that would otherwise fail after episodes were played and a folder was made.

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-import tomli_w
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -19,14 +18,13 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    PrivateAttr,
     ValidationError,
-    field_validator,
 )
 
 from policygen.errors import UsageError, explain
 from policygen.files import read, toml_of
-from policygen.llm import reads_prompts
+from policygen.llm import LLMOptions, reads_prompts
+from policygen.llm.base import MOST_SECONDS, SENSITIVE
 from policygen.outgoing import redacted
 from policygen.policies.policy import Policy
 from policygen.runs.methods import METHODS, Refinement, read_refinement
@@ -36,30 +34,7 @@ from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
 # Larger numbers, in an untrusted file or by mistake, would need more memory or processes than machines have.
 MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
-_MOST_SECONDS = 1e7
 LARGEST_SEED = 2**63 - 1
-# Fields of requests that `extra_body` may not set, in lower case: model, messages, length, and those with a setting.
-_RESERVED_FIELDS = frozenset(
-    (
-        *("model", "models", "route", "messages", "contents", "prompt", "system", "systeminstruction", "stream", "n"),
-        *("candidatecount", "maxtokens", "maxcompletiontokens", "maxoutputtokens"),
-        *("temperature", "seed", "reasoningeffort"),
-    )
-)
-
-# Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, or
-# name a folder to write to. They take effect only if the user chose them or trusts the file.
-SENSITIVE = ("base_url", "llm", "extra_body")
-
-
-_Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def _read_prices(value: Any) -> Any:
-    prices = value.split("/") if isinstance(value, str) else value
-    if prices is not None and not (isinstance(prices, list | tuple) and len(prices) == 2):
-        raise ValueError("write IN/OUT, as in 0.25/2")
-    return prices
 
 
 class _Settings(BaseModel):
@@ -108,7 +83,7 @@ class EpisodeSettings(_Settings):
     jobs: int | None = Field(None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (all cores)")
     fragility: bool = Field(True, description="the best policy's score with delay and sensor noise")
     step_timeout: float = Field(
-        STEP_TIMEOUT, ge=0.001, le=_MOST_SECONDS, description="seconds that one step of the environment may take"
+        STEP_TIMEOUT, ge=0.001, le=MOST_SECONDS, description="seconds that one step of the environment may take"
     )
 
 
@@ -130,28 +105,6 @@ class PromptSettings(_Settings):
     prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
 
 
-class RequestSettings(_Settings):
-    """The settings of requests to a model."""
-
-    max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
-    temperature: float | None = Field(
-        None, ge=0, le=2, description="sampling temperature; requests then get seeds, too (the model's)"
-    )
-    reasoning_effort: str | None = Field(
-        None, title="WORD", pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high"
-    )
-    extra_body: dict[str, Any] | None = Field(
-        None, title="TABLE", description="further fields of each request, as in '{ top_k = 20 }'"
-    )
-    base_url: str | None = Field(
-        None, title="URL", description="server of a compatible: or ollama: model without an @URL"
-    )
-    timeout_seconds: float = Field(300, gt=0, le=_MOST_SECONDS, description="longest wait for one reply")
-    prices: Annotated[tuple[_Price, _Price] | None, BeforeValidator(_read_prices)] = Field(
-        None, title="IN/OUT", description="USD per million tokens, as 0.25/2 (a price list)"
-    )
-
-
 class Budgets(_Settings):
     """The limits of a run; None is no limit."""
 
@@ -166,47 +119,13 @@ class Budgets(_Settings):
     )
 
 
-class RunConfig(Budgets, RequestSettings, PromptSettings, EpisodeSettings, SearchSettings):
+class RunConfig(Budgets, LLMOptions, PromptSettings, EpisodeSettings, SearchSettings):
     """The settings of one run. Every field can be given by `--set NAME=VALUE`, a config file or the task's `[run]`."""
-
-    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def keeps_every_episode(self) -> bool:
         """Whether episodes are saved with each attempt: tuning reads them, or playing them again is costly."""
         return self.max_steps is not None or self.refine.most_episodes is not None
-
-    def origin(self, setting: str) -> str:
-        """Return the file that set one of the `SENSITIVE` settings; empty if the user set it."""
-        return self._origins.get(setting, "") if getattr(self, setting) else ""
-
-    def chosen_by(self, file: str, *settings: str) -> RunConfig:
-        """Return a copy that records that `file` set these settings, by default all `SENSITIVE` ones."""
-        copy = self.model_copy()
-        origins = self._origins | dict.fromkeys(settings or SENSITIVE, file)
-        copy._origins = {setting: origin for setting, origin in origins.items() if origin}
-        return copy
-
-    def trusted(self) -> RunConfig:
-        """Return the settings as if the user had typed them."""
-        return self.chosen_by("")
-
-    @field_validator("extra_body")
-    @classmethod
-    def _check_extra_body(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        fields = [
-            *(value or ()),
-            *(name for inner in (value or {}).values() if isinstance(inner, dict) for name in inner),
-        ]
-        for name in fields:
-            if name.lower().replace("_", "") in _RESERVED_FIELDS:
-                raise ValueError(f"`{name}` cannot be set here: the program sends it, or has a setting for it")
-        try:
-            json.dumps(value, allow_nan=False)
-            tomli_w.dumps(value or {})
-        except (TypeError, ValueError, RecursionError):
-            raise ValueError("fields are texts, finite numbers, true, false, lists and tables of them") from None
-        return value
 
 
 def effective_config(

@@ -19,7 +19,7 @@ from policygen.llm.retry import Wait, ask
 from policygen.llm.store import Cache, Transcript, cache_key
 from policygen.outgoing import shown
 from policygen.runs.budget import Hold, Ledger, Price
-from policygen.runs.config import RequestSettings, RunConfig
+from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity
 
 _Request = tuple[int, int, Prompt]  # the attempt (or a question outside a run), the repair (0: none), and the prompt
@@ -85,7 +85,7 @@ class RequestLog:
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
-        options = options or llm_options(config)
+        options = options or config
         key = (attempt if self.by_attempt else 0, repair)
         always = getattr(provider, "always_seeded", False)
         request = (attempt, repair, seeded(prompt, config, key, always=always))
@@ -216,16 +216,6 @@ def seeded(prompt: Prompt, config: RunConfig, key: tuple[int, int], *, always: b
         return replace(prompt, key=key)
     digest = hashlib.sha256(f"{config.seed} {key[0]} {key[1]}".encode()).digest()
     return replace(prompt, key=key, seed=int.from_bytes(digest[:4], "big") >> 1)
-
-
-def llm_options(config: RunConfig) -> LLMOptions:
-    """Return those settings of a run that configure its requests to the model."""
-    return LLMOptions(
-        **{name: getattr(config, name) for name in RequestSettings.model_fields},
-        base_url_from=config.origin("base_url"),
-        provider_from=config.origin("llm"),
-        extra_body_from=config.origin("extra_body"),
-    )
 
 
 # --- comments --------------------------------------------------------------------------------------------------------

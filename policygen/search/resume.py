@@ -31,7 +31,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets, load_limits
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import REPEATS, STOPPED
-from policygen.runs.request_log import Comments, conversation_turn, llm_options
+from policygen.runs.request_log import Comments, conversation_turn
 from policygen.runs.state import Search
 from policygen.runs.tuning import most_compared
 from policygen.search.assess import assess_random_actions
@@ -89,7 +89,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, changes: Mapping[str, 
             f"{logbook.resume_command('--iterations', str(2 * before.iterations))}"
         )
     # A provider that cannot be used raises here, before anything is played or written.
-    provider = provider or connect(config.llm, llm_options(config.trusted() if trust else config))
+    provider = provider or connect(config.llm, config.trusted() if trust else config)
     attempts = logbook.attempts()
     # An attempt that a budget cut short is assessed again with the larger one.
     cut = next((attempt.number for attempt in attempts if STOPPED.of(attempt)), None) if more else None
@@ -246,7 +246,7 @@ def preview(
     asked = read_spec(config.llm)
     price = ""  # of a search without a language model
     if asked.entry is None or asked.entry.is_language_model:
-        usd = cost(llm_options(config), config.llm, asked.argument, prompt.estimated_tokens, 0)
+        usd = cost(config, config.llm, asked.argument, prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"
     own = ", ".join(own_templates(config))
     remark = (

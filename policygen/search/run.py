@@ -22,7 +22,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, Listener, notify
 from policygen.runs.logbook import Logbook, Summary
-from policygen.runs.request_log import Comments, RequestLog, llm_options
+from policygen.runs.request_log import Comments, RequestLog
 from policygen.runs.state import Search
 from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared
@@ -159,7 +159,7 @@ def start(
     if config.llm == "replay:latest":  # `latest` changes with the next run
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
     replies = Cache(Path(cache)) if cache is not None else None  # an unusable folder fails before the run begins
-    provider = provider or connect(config.llm, llm_options(config))
+    provider = provider or connect(config.llm, config)
     task, config = prepared(task, config)
     warn_if_unseeded(task)
     proposer = Proposer(provider, config)

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from attack.bad_server import MODES, BadServer
@@ -76,14 +77,14 @@ def test_a_bad_server_costs_a_sentence(mode: str, attacked: Attacked, tally: Tal
         ledger = Ledger(RunConfig(task="frozenlake", max_calls=3))
         said: list[str] = []
         reply = None
-        with warnings.catch_warnings(record=True):
+        with warnings.catch_warnings(record=True), patch("policygen.llm.retry.RETRIES", 1):
             try:
                 reply = ask(
                     provider,
                     PROMPT,
                     before_try=ledger.charge_call,
                     max_output_tokens=ALLOWANCE,
-                    options=LLMOptions(max_retries=1, prices=(1.0, 1.0)),
+                    options=LLMOptions(prices=(1.0, 1.0)),
                     sleep=lambda seconds: None,
                     on_wait=lambda wait: said.append(str(wait)),
                 )

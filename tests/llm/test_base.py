@@ -62,7 +62,7 @@ def test_the_environment_wins_over_the_dotenv_file(tmp_path: Path, monkeypatch: 
 
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="must look like http"):
-        LLMOptions(base_url="localhost:8000")
+        connect("compatible:m", LLMOptions(base_url="localhost:8000"))
 
 
 @pytest.mark.parametrize(

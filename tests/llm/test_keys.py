@@ -92,7 +92,7 @@ def test_a_run_folder_cannot_choose_where_a_key_goes(keys: None) -> None:
 
 @pytest.mark.parametrize("one", [OPENAI, GEMINI, ANTHROPIC], ids=lambda one: one.name)
 def test_only_the_providers_own_host_is_its_own(one: Service, keys: None) -> None:
-    connect(f"{one.spec}@{OWN[one]}", LLMOptions(provider_from="a file"))
+    connect(f"{one.spec}@{OWN[one]}", LLMOptions().chosen_by("a file"))
     for part, other in (
         ("https", "http"),
         ("https://", "https://elsewhere.example/"),
@@ -103,7 +103,7 @@ def test_only_the_providers_own_host_is_its_own(one: Service, keys: None) -> Non
         (".com", ".com@elsewhere.example"),
     ):
         with pytest.raises(UsageError, match="a file would send"):
-            connect(f"{one.spec}@{OWN[one].replace(part, other)}", LLMOptions(provider_from="a file"))
+            connect(f"{one.spec}@{OWN[one].replace(part, other)}", LLMOptions().chosen_by("a file"))
 
 
 def test_without_a_key_a_file_may_name_a_server(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) 
 def test_the_address_that_a_sentence_offers_to_paste_runs_nothing(keys: None, tmp_path: Path) -> None:
     url = "http://elsewhere/$(touch${IFS}owned);x"
     for spec, option, word in (("openai:m@" + url, "--llm", "openai:m@" + url), ("compatible:m", "--base-url", url)):
-        options = LLMOptions(base_url=None if "@" in spec else url, base_url_from="a file", provider_from="a file")
+        options = LLMOptions(base_url=None if "@" in spec else url).chosen_by("a file")
         with pytest.raises(UsageError, match="a file would send the key") as refused:
             connect(spec, options)
         said = str(refused.value).partition("this server, add ")[2].partition(" or --trust")[0]

@@ -23,7 +23,7 @@ from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity
 from policygen.runs.logbook import lock_folder
-from policygen.runs.request_log import RequestLog, llm_options
+from policygen.runs.request_log import RequestLog
 
 MOST_READ = 20_000  # number of characters at the end of an answer that are read
 _MOST_REPEATED = 2_000  # number of characters at the end of an answer that a repair request shows
@@ -51,7 +51,7 @@ def connect_model(config: RunConfig, refusal: str) -> Provider:
     """Return the provider of the setting `llm`; raise UsageError with `refusal` for `builtin` and `random`."""
     if (name := read_spec(config.llm).name) in ("builtin", "random"):
         raise UsageError(f"{name} proposes policies and {refusal}")
-    return connect(config.llm, llm_options(config))
+    return connect(config.llm, config)
 
 
 class UnreadableAnswer(ValueError):

@@ -33,7 +33,6 @@ from policygen.portable import usable_cores
 from policygen.runs.config import CHANGEABLE
 from policygen.runs.facts import BEST, duration, read_record, run_facts
 from policygen.runs.logbook import lock_folder
-from policygen.runs.request_log import llm_options
 from policygen.tasks.trust import check_id
 
 AT_A_TIME = 1_000  # jobs of an array; Slurm's default limit is 1,001
@@ -119,7 +118,7 @@ def _check(plan: SweepPlan, execution: Execution) -> None:
         if cell.suite and not trust and find_resource("envs", cell.task, ".toml") is None:
             check_id(cell.task, f"suite {cell.suite}")
         config = config_of(cell, plan.settings, trust=trust)[1]
-        connect(config.llm, llm_options(config.trusted() if trust else config))
+        connect(config.llm, config.trusted() if trust else config)
 
 
 def _watch(waiting: Sequence[Order], planned: int, over: threading.Event, say: Callable[[str], None]) -> None:

@@ -25,7 +25,6 @@ from policygen.llm import connect
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.policy import Policy
 from policygen.runs.config import RunConfig, effective_config
-from policygen.runs.request_log import llm_options
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -170,7 +169,7 @@ def session_with(
 ) -> tuple[Session, Callable[[], list[str | None]]]:
     """A session and, for a call, its answers to the texts."""
     config = RunConfig(task="t", llm="compatible:m", base_url=server.openai_url, **options)
-    provider = connect(config.llm, llm_options(config))
+    provider = connect(config.llm, config)
     session = Session(Path("out"), config, provider, "drive", {}, concurrency=concurrency)
     prompts = [Prompt((Message("user", text),)) for text in texts]
     return session, lambda: session.answers(prompts, lambda text, _: text)
