@@ -93,9 +93,7 @@ def _resumed(logbook: Logbook, provider: Provider | None, changes: Mapping[str, 
     attempts = logbook.attempts()
     # An attempt that a budget cut short is assessed again with the larger one.
     cut = next((attempt.number for attempt in attempts if STOPPED.of(attempt)), None) if more else None
-    run = _read(logbook, config, provider, attempts[:cut], trust=trust, env=env)
-    if attempts:  # the episodes of dropped attempts stay counted
-        _restore_spent(run.ledger, attempts[-1].counts)
+    run = _read(logbook, config, provider, attempts, cut, trust=trust, env=env)
     if changes:
         logbook.write_settings(config)
     logbook.clear_up(run.search.attempts)
@@ -126,14 +124,17 @@ def _read(
     config: RunConfig,
     provider: Provider,
     attempts: Sequence[Attempt],
+    cut: int | None = None,
     *,
     trust: bool,
     env: Any = None,
 ) -> Run:
-    """Return the run as it was after these attempts."""
+    """Return the run as it was after these attempts, or the first `cut`; the episodes of the others stay counted."""
     task = logbook.task().trusted() if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
-    search, ledger = new_search(task), Ledger(config, env_steps=task.steps_taken)
+    spent = attempts[-1].counts if attempts else Counts(env_steps=task.steps_taken)
+    ledger = Ledger(config, episodes=spent.episodes, env_steps=spent.env_steps, tuning_steps=spent.tuning_steps)
+    search, attempts = new_search(task), attempts[:cut]
     used: list[Exchange] = []
     answers: list[Exchange | FailedExchange] = []
     commented: list[str] = []
@@ -157,13 +158,8 @@ def _read(
     for attempt in attempts:
         search.add(attempt)
     if attempts:
-        _restore_spent(ledger, attempts[-1].counts)
         _restore(search, logbook, config)
     return Run(config, Proposer(provider, config), logbook, search, ledger, tuple(answers), tuple(commented))
-
-
-def _restore_spent(ledger: Ledger, spent: Counts) -> None:
-    ledger.episodes, ledger.env_steps, ledger.tuning_steps = spent.episodes, spent.env_steps, spent.tuning_steps
 
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
