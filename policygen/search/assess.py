@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from policygen.episodes.race import Levels, Race, on_common_episodes
 from policygen.episodes.score import Score, first_episodes, p_of_higher_mean, reaches
@@ -112,8 +111,9 @@ def _assessed(
         return Assessment(unscored, (), search.best_score, search.validation)
     performance = _comparable(policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
-    better = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
-    policy, performance, tuned = better.policy, better.performance, better.tuned
+    policy, performance, tuned, refined = _tuned(
+        attempt, policy, performance, search, runner, trials=trials, floor=floor
+    )
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
     assert performance.score is not None
@@ -126,9 +126,11 @@ def _assessed(
         accepted=contest is None or contest.verdict == "better",
         verdict=words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
     )
-    attempt = replace(attempt, notes={**attempt.notes, **better.notes})
+    watched: Sequence[Trajectory] = ()
+    if refined is not None:
+        attempt, watched = replace(attempt, notes={**attempt.notes, **refined.notes}), refined.watched
     validation = held_out(policy, best_score, runner) if attempt.accepted else search.validation
-    return Assessment(attempt, [*better.watched, *performance.trajectories], best_score, validation)
+    return Assessment(attempt, [*watched, *performance.trajectories], best_score, validation)
 
 
 def _repeated(attempt: Attempt, search: Search, runner: EpisodeRunner) -> Attempt | None:
@@ -240,17 +242,6 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Better:
-    """The better of a proposal and its tuned form."""
-
-    policy: Policy
-    performance: Performance
-    tuned: Tuned
-    watched: Sequence[Trajectory] = ()  # the episodes that tuning recorded, for the replay buffer
-    notes: Mapping[str, Any] = field(default_factory=dict)
-
-
 def _tuned(
     attempt: Attempt,
     policy: Policy,
@@ -260,11 +251,12 @@ def _tuned(
     *,
     trials: Trials | None,
     floor: float,
-) -> _Better:
+) -> tuple[Policy, Performance, Tuned, Refined | None]:
+    """Return the better of a policy and its tuned form, its score, how it was tuned, and the result of tuning."""
     score, method = performance.score, runner.config.refine.method
     trials = trials or runner.trials(attempt.number, SHAPING.of(attempt))
     if method is None or trials.episodes <= 0:
-        return _Better(policy, performance, Tuned())
+        return policy, performance, Tuned(), None
     careful = not floor and runner.config.refine.most_episodes is None and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
     try:
@@ -274,14 +266,14 @@ def _tuned(
         trials = replace(trials, attempts=attempts, first_step=first_step, floor=floor, state=state)
         refined = refine(policy, method, trials, runner.config.seed + attempt.number)
         if refined is None:
-            return _Better(policy, performance, Tuned())
+            return policy, performance, Tuned(), None
         # A run cannot be resumed with a policy that cannot be read back.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
     except Exception as error:  # keep the untuned proposal, which has a score
-        return _Better(policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"))
+        return policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"), None
     finally:
         runner.tell(None)
     assert tuned.score is not None
@@ -292,12 +284,10 @@ def _tuned(
         result = _to(found.incumbent.mean, found.challenger.mean)
     words = _refinement_in_words(refined, result, SHAPING.of(attempt))
     if found is not None and found.verdict != "better":
-        words += _reason_for_dropping(found)
-        dropped = Tuned(words, tuning=refined.state)
-        return _Better(policy, performance, dropped, refined.watched, refined.notes)
+        return policy, performance, Tuned(words + _reason_for_dropping(found), tuning=refined.state), refined
     words += ", which violates hard requirements less often" if found is not None and found.excess else ""
     kept = Tuned(words, attempt.saved, score, refined.spread, refined.state)
-    return _Better(refined.policy, tuned, kept, refined.watched, refined.notes)
+    return refined.policy, tuned, kept, refined
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
