@@ -18,8 +18,8 @@ from policygen.extensions.sweeps.plan import PROTOCOL, Suite
 from policygen.policies.parse import parse
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.facts import CURVE_COLUMNS
-from policygen.tasks import perturb, taskfile
-from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks import taskfile
+from policygen.tasks.task import PERTURBATIONS, PolicyKind, Task
 
 DOCS = CHECKOUT / "docs"
 GRAMMAR = (DOCS / "language.lark").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_the_grammar_names_every_function() -> None:
         ("files", [field.alias or name for name, field in taskfile.TaskFile.model_fields.items()]),
         ("files", [field.alias or name for name, field in taskfile._RequirementEntry.model_fields.items()]),
         ("files", [*Suite.model_fields, *(name for name in PROTOCOL if name.startswith("max_"))]),
-        ("files", perturb.KINDS),
+        ("files", PERTURBATIONS),
         ("files", CURVE_COLUMNS),
         ("library", policygen.__all__),
     ],
