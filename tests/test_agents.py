@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -98,18 +99,20 @@ def test_an_agent_beside_a_policy_is_scored_with_the_requirements(line: Line, st
     assert [text.split(": ")[0] for text in against.splitlines()[-2:]] == ["requirement rail", "own_agents:lean"]
 
 
-def test_any_attempt_of_a_run_is_shown_scored_and_filmed(line: Line, steady: Path) -> None:
+@pytest.mark.usefixtures("workplace")
+def test_any_attempt_of_a_run_is_shown_scored_and_filmed(line: Line) -> None:
+    Path("lean.txt").write_text("left = 0\nright = 10*angle\n")  # falls soon: a short film
     few = ("--policy", "equations", "--iterations", 3, "--episodes", 5, "--set", "final_episodes=5", "--jobs", 1)
-    assert line("run", "cartpole", *few, "--start", steady, "--set", "stop_at=501").code == 0
+    assert line("run", "cartpole", *few, "--start", "lean.txt", "--set", "stop_at=501").code == 0
     folder = the_run(Path("results"))
     shown = [line("show", folder, "--attempt", number).out for number in (1, 2, 3)]
     assert len(set(shown)) == 3
-    assert "right = 10*angle + 3*spin + 0.5*velocity + 0.3*position" in shown[0]
+    assert "right = 10*angle\n" in shown[0]
     scored = line("eval", folder, "--attempt", 1, "--episodes", 5)
-    assert scored.out.startswith("cartpole: 500 ")
+    assert scored.out.startswith("cartpole: 39.8 ")
     filmed = line("film", folder, "--attempt", 1, "--episodes", 1, "-o", "film.gif")
     assert filmed.code == 0, filmed.err
-    assert "return 500" in filmed.out
+    assert re.search(r"return \d\d, \d\d steps", filmed.out)
     for words, said in (
         ((folder, "--attempt", 9), "has no attempt 9: its last one is 3"),
         ((folder / "best.json", "--attempt", 1), "--attempt 1 needs the folder of a run"),

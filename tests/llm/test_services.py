@@ -142,39 +142,39 @@ def test_an_error_inside_a_200_is_an_error_of_its_kind(
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(
-    service: Service, monkeypatch: pytest.MonkeyPatch, asked: Asked, proxy: str, said: str
+    monkeypatch: pytest.MonkeyPatch, asked: Asked, proxy: str, said: str
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(UsageError, match=said):
-        service.connect("http://models.example")
+        COMPATIBLE.connect("http://models.example")
     with ChatServer(["ok"]) as server:  # a server on this machine needs no proxy
-        assert asked(service.connect(server.url)).text == "ok"
+        assert asked(COMPATIBLE.connect(server.url)).text == "ok"
 
 
 def test_a_proxy_that_is_down_is_named_without_its_password(
-    service: Service, monkeypatch: pytest.MonkeyPatch, asked: Asked, unused_url: str
+    monkeypatch: pytest.MonkeyPatch, asked: Asked, unused_url: str
 ) -> None:
     address = unused_url.removeprefix("http://")
     monkeypatch.setenv("http_proxy", f"http://me:secret-of-mine@{address}")
     with pytest.raises(ProviderError, match=f"through the proxy {address}; .*unset http_proxy") as caught:
-        asked(service.connect("http://models.example"), max_retries=0)
+        asked(COMPATIBLE.connect("http://models.example"), max_retries=0)
     assert "secret-of-mine" not in str(caught.value)
     monkeypatch.setenv("no_proxy", "models.example")
     with pytest.raises(ProviderError) as caught:
-        asked(service.connect("http://models.example"), max_retries=0)
+        asked(COMPATIBLE.connect("http://models.example"), max_retries=0)
     assert "proxy" not in str(caught.value)
 
 
 @pytest.mark.parametrize("damaged", [True, False])
 def test_certificates_that_cannot_be_read_are_named_by_their_variable(
-    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damaged: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damaged: bool
 ) -> None:
     path = tmp_path / "certificates.pem"
     if damaged:
         path.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
     with pytest.raises(UsageError, match=f"SSL_CERT_FILE={path} cannot be read .*unset SSL_CERT_FILE"):
-        service.connect("https://models.example")
+        COMPATIBLE.connect("https://models.example")
 
 
 def test_a_refused_key_is_final_and_never_shown(service: Service, asked: Asked) -> None:

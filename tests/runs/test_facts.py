@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from drawn import a_run
 from gymnasium.wrappers import TimeLimit
-from support import BEST_LAKE, NO_POLICY, Line, Written, fenced, figure, page_of
+from support import BEST_LAKE, LEANING, NO_POLICY, Line, Written, fenced, figure, page_of
 
 import policygen
 from policygen.episodes.score import Score, number
@@ -150,7 +150,8 @@ def test_a_note_of_another_file_is_shown_on_the_page_and_in_compare(
 
     monkeypatch.setattr(NOTES, "_entries", dict(NOTES._entries))
     Note("action_changes", int, make=changes, heading="changes of the action", number=float)
-    runs = [policygen.run("cartpole", iterations=1, episodes=4, final_episodes=4, seed=seed) for seed in (0, 1)]
+    few = {"iterations": 1, "episodes": 4, "final_episodes": 4}
+    runs = [policygen.run("cartpole", llm=Written([LEANING]), seed=seed, **few) for seed in (0, 1)]
     best = [changes(None, played_of(run)) for run in runs]
     table = policygen.facts(runs[0])
     assert value(table, "changes of the action", "notes") == best[0]
