@@ -78,6 +78,16 @@ def _of_any_body(group: Sequence[Observation]) -> tuple[str, str]:
     return ", ".join(f"BODY{name[own:]}" for name in names), about.replace(f"of body {body}", "of BODY", 1)
 
 
+FEWEST_EDGES = 5  # between integers that a person would not have chosen for a quantity of other values
+
+
+def _first_integer(edges: Sequence[float]) -> int | None:
+    """Return the integer in bin 0 of a dimension with a bin for each integer: its edges lie halfway between them."""
+    whole = [edge - 0.5 for edge in edges]
+    each = len(edges) >= FEWEST_EDGES and whole == list(range(int(whole[0]), int(whole[0]) + len(edges)))
+    return int(whole[0]) if each else None
+
+
 def grid_view(grid: Grid | None) -> list[View]:
     """Return the views of a grid's dimensions; none without a grid."""
     return [
@@ -85,6 +95,7 @@ def grid_view(grid: Grid | None) -> list[View]:
             "name": d.name,
             "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)],
             "plain": d.label(0) == "0",  # bin i is the value i
+            "first": _first_integer(d.edges),  # bin i is the value first + i; none if bins are no integers
         }
         for d in (grid.dimensions if grid is not None else ())
     ]

@@ -1,4 +1,4 @@
-"""Counts of visits of cells, and of the actions taken there."""
+"""Counts of visits of cells and of the actions taken there; bins as prompts tell them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,27 @@ from policygen.episodes.evidence import Episode
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import cell_reader
 from policygen.prompts.render import template_variables
-from policygen.prompts.views import LEAST_EPISODES, visit_views
+from policygen.prompts.templates import render_template
+from policygen.prompts.views import LEAST_EPISODES, grid_view, visit_views
+from policygen.quantities.grid import Dimension, Grid
 
 pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def test_a_bin_for_each_integer_is_told_in_one_line() -> None:
+    stock = Dimension("stock", tuple(i - 19.5 for i in range(40)))
+    floor = Dimension("floor", tuple(i + 2.5 for i in range(6)))
+    count = Dimension("count", (0.5, 1.5, 2.5))
+    speed = Dimension("speed", (-0.5, 0.5))
+    show = {"details": 8000}
+    text = render_template("_grid", {"grid": grid_view(Grid((stock, floor, count, speed))), "show": show})
+    beyond = "the first and the last bin also hold what lies beyond"
+    assert text.splitlines()[2:] == [
+        f"- stock: bin i is the value i - 20, 0 to 40; {beyond}",
+        f"- floor: bin i is the value i + 2, 0 to 6; {beyond}",
+        "- count: bin i is the value i, 0 to 3",
+        "- speed: 0 = below -0.5, 1 = -0.5 to 0.5, 2 = 0.5 and above",
+    ]
 
 
 def counted(episodes: collections.abc.Iterable[Any], policy: policygen.TablePolicy) -> tuple[Any, Any, Any]:
