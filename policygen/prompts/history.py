@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import loss
 from policygen.episodes.score import Score
 from policygen.policies.cells import action_text, bins_line
@@ -25,7 +24,6 @@ from policygen.quantities.tree import constants, is_definition, limits, signed_c
 from policygen.runs.attempt import Attempt
 from policygen.runs.notes import IDEA, UNDEFINED, UNSTABLE, violations_of
 from policygen.runs.state import Context
-from policygen.tasks.task import Task
 
 MOST_ATTEMPTS = 40  # last attempts that templates get
 MOST_REFUSED = 3  # last refused attempts with a detailed account
@@ -63,7 +61,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
         before, comparison = attempt.tuned.proposed_score, attempt.comparison
         details: View | None = None
         if parent is not None and attempt.number in refused:  # cached, because the next prompts show the same attempts
-            view = functools.partial(refused_view, attempt, parent, context.buffer, context.task)
+            view = functools.partial(refused_view, attempt, parent, context)
             details = context.buffer.cached(("refused", attempt.number, parent.number), view)
         views.append(
             {
@@ -132,7 +130,7 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
     return f"{changed}; {others}" if others else changed
 
 
-def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, task: Task) -> View | None:
+def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View | None:
     """Return why an attempt lost to `best_then`, the best at its time, for templates; None for a failed attempt."""
     proposed, policy = attempt.proposed, attempt.policy
     if proposed is None or policy is None:
@@ -142,11 +140,11 @@ def refused_view(attempt: Attempt, best_then: Attempt, buffer: ReplayBuffer, tas
     own = decisive_first(own, proposed)
     if isinstance(proposed, TablePolicy) and len(own) > MOST_ROWS:
         own = []
-    found = loss(*(buffer.of_attempt(one.number, len(one.played)) for one in (attempt, best_then)))
+    found = loss(*(context.buffer.of_attempt(one.number, len(one.played)) for one in (attempt, best_then)))
     lost = None
     if found is not None:
         facts, worst, step = found
-        lost = {**facts, "row": rows_at(attempt, worst, [step], task)[0]}  # `mean` was lost there per episode
+        lost = {**facts, "row": rows_at(policy, worst, [step], context.task)[0]}  # `mean` was lost there per episode
     return {
         "lines": own[:MOST_LINES],  # those that the best policy lacks; none of a table with many
         "more_lines": max(0, len(own) - MOST_LINES),

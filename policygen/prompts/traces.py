@@ -29,7 +29,6 @@ from policygen.quantities.grid import Grid
 from policygen.quantities.operations import decoded
 from policygen.quantities.text import to_digits
 from policygen.quantities.tree import is_definition, names_in, remembered_in
-from policygen.runs.attempt import Attempt
 from policygen.tasks.task import Task
 
 # Fields of a trace's rows: an observation or a feature of such a name is shown with `_` behind it.
@@ -251,9 +250,9 @@ def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn
     return kept + [rest[(turn * IN_TURN + i) % len(rest)] for i in range(IN_TURN)]
 
 
-def rows_at(attempt: Attempt, episode: Episode, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
-    """Return those of the steps that an episode of the attempt has, with their most informative columns."""
-    view = episode_view(episode, reader_for(task, None, attempt.policy), attempt.policy)
+def rows_at(policy: Policy | None, episode: Episode, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
+    """Return those of the steps that an episode of a policy has, with their most informative columns."""
+    view = episode_view(episode, reader_for(task, None, policy), policy)
     traced = view.traced
     if len(traced) > MOST_NAMES:  # observations come first, the decisive features last
         traced = traced[: MOST_NAMES // 2] + traced[-(MOST_NAMES - MOST_NAMES // 2) :]

@@ -132,7 +132,7 @@ def _rows(best: Attempt, found: Violations, context: Context) -> list[View]:
         return []
     played = [e for e in context.buffer.of_attempt(best.number) if e.trajectory.seed == found.seed]
     steps = [found.step + k for k in AROUND_VIOLATION]
-    return rows_at(best, played[0], steps, context.task) if played else []
+    return rows_at(best.policy, played[0], steps, context.task) if played else []
 
 
 add_section(Section("requirements", lambda context, config: requirement_views(context), "after_account"))

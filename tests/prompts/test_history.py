@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from policygen.policies.parse import parse
 from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, refused_view, shortened
 from policygen.prompts.render import render_prompt, template_variables
 from policygen.runs.attempt import Attempt, Played, saved
-from policygen.runs.config import effective_config
+from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.notes import IDEA
 from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS
@@ -202,7 +203,8 @@ def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, en
         buffer.add(arrived(number, trajectories, task))
         policy = saved(parse(reply, task, "table").policy)
         attempts.append(Attempt(number, policy, None, Played.of(trajectories)))
-    view = refused_view(attempts[1], attempts[0], buffer, task)
+    context = replace(new_search(task).context(RunConfig(task="cartpole")), buffer=buffer)
+    view = refused_view(attempts[1], attempts[0], context)
     assert view["lines"] == ["| * | * | 0-2 | * | left |", "| * | * | * | * | right |"]
     return view["lost"]
 

@@ -34,7 +34,6 @@ from policygen.extensions.seats.session import (
 )
 from policygen.llm import Provider, read_spec
 from policygen.llm.messages import Prompt
-from policygen.outgoing import redacted
 from policygen.policies.cells import action_words, ascii_signs, read_action
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.policy import BEST
@@ -354,8 +353,8 @@ def open_drive(
     """
     provider = connect_driver(task, config)
     questions = StepQuestions(task, memory=memory, most_tokens=config.prompt_tokens)
-    identity = {"task": task.name, "gym_id": task.gym_id, "llm": redacted(config.llm), "seed": config.seed}
-    session = Session(folder, config, provider, "drive", {**identity, "memory": memory}, **options)
+    identity = {"task": task.name, "gym_id": task.gym_id, "memory": memory}
+    session = Session(folder, config, provider, "drive", identity, **options)
     return Driver(questions, session, on_episode)
 
 

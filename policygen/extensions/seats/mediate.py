@@ -33,7 +33,6 @@ from policygen.extensions.worlds import robot
 from policygen.files import check_name
 from policygen.llm import Provider, read_spec
 from policygen.llm.messages import Message, Prompt
-from policygen.outgoing import redacted
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.config import RunConfig
@@ -160,8 +159,7 @@ def open_mediation(config: RunConfig, folder: Path, **options: Any) -> Session:
         )
     else:
         provider = connect_model(config, "cannot plan; the rule-based planner can: --llm planner")
-    identity = {"llm": redacted(config.llm), "seed": config.seed}
-    return Session(folder, config, provider, "mediate", identity, **options)
+    return Session(folder, config, provider, "mediate", {}, **options)
 
 
 # --- playing --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from policygen.llm import Provider, connect, read_spec
 from policygen.llm.base import dollars
 from policygen.llm.messages import NO_MODEL, Message, Prompt, Reply
 from policygen.llm.store import Cache, Transcript
+from policygen.outgoing import redacted
 from policygen.prompts.templates import load_template, render_template
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
@@ -65,7 +66,7 @@ class Session:
 
     Args:
         kind: `drive` or `mediate`; the result is saved as KIND.json.
-        identity: fields of the result; a session continues another if these are equal.
+        identity: fields of the result beside model and seed; a session continues another if these are equal.
         concurrency: maximum number of requests under way at a time; 1 for a provider without a server.
         tell: called with every wait, and with None when it ends.
 
@@ -91,11 +92,12 @@ class Session:
         self.fallback_uses = 0  # number of times that something took the place of a missing value
         # The value of each question (None: neither its answer nor the repair was readable) and its number of repairs.
         self._known: dict[Prompt, tuple[Any, int]] = {}
-        self._kind, self._identity, self._file = kind, identity, folder / f"{kind}.json"
+        self._kind, self._file = kind, folder / f"{kind}.json"
+        self._identity = {**identity, "llm": redacted(config.llm), "seed": config.seed}
         make_folder(folder, "choose another --out")
         if self._file.exists():
             saved = read(self._file, json_of, "restore it from a copy, or choose another --out", kind=kind)
-            for name, value in identity.items():
+            for name, value in self._identity.items():
                 if (was := saved.get(name)) != value:
                     raise UsageError(
                         f"{folder} belongs to another `policygen {kind}`: its {name} is {was}, not {value}; "
