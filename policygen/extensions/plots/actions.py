@@ -194,16 +194,16 @@ def _label(task: Task, name: str) -> str:
     return with_unit(name, units.get(name.removeprefix("prev(").removesuffix(")"), ""))
 
 
-def _decided(policy: Policy, axes: Sequence[_Axis], columns: Sequence[Numbers]) -> Numbers:
-    """Return the actions for n values of each of `axes`, each of shape (n,); shape (n, actuators)."""
+def _decided(policy: Policy, known: Mapping[str, Numbers]) -> Numbers:
+    """Return the actions for n values of each quantity, each of shape (n,); shape (n, actuators)."""
+    count = len(next(iter(known.values())))
     if isinstance(policy, TablePolicy):
-        cells = np.ravel_multi_index([column.astype(int) for column in columns], policy.grid.shape)
-        return np.asarray(policy.actions[cells], np.float64).reshape(len(cells), -1)
-    reader, count = policy.reader, len(columns[0])
-    known = {axis.name: column for axis, column in zip(axes, columns, strict=True)}
+        cells = np.ravel_multi_index([known[name].astype(int) for name in policy.grid.names], policy.grid.shape)
+        return np.asarray(policy.actions[cells], np.float64).reshape(count, -1)
+    reader = policy.reader
     raw = reader.names[: policy.task.width + len(reader.remembered)]
     quantities = reader.columns([known.get(name, np.zeros(count)) for name in raw])
-    # A feature among the axes is set directly; the observations behind it are unknown.
+    # A feature among the quantities is set directly; the observations behind it are unknown.
     quantities = [known.get(name, column) for name, column in zip(reader.names, quantities, strict=True)]
     with np.errstate(all="ignore"):
         return np.asarray(policy.act_on_quantities(quantities), np.float64).reshape(count, -1)
@@ -212,11 +212,11 @@ def _decided(policy: Policy, axes: Sequence[_Axis], columns: Sequence[Numbers]) 
 def _influence(policy: Policy, axes: Sequence[_Axis]) -> Numbers:
     """Return for each quantity the mean change of the actions if it has its value of another state."""
     rng, choice = np.random.default_rng(0), np.array([one.is_choice for one in policy.task.actuators])
-    samples = [axis.samples for axis in axes]
-    usual = _decided(policy, axes, samples)
+    samples = {axis.name: axis.samples for axis in axes}
+    usual = _decided(policy, samples)
     found = []
-    for i, own in enumerate(samples):
-        change = np.abs(_decided(policy, axes, [*samples[:i], rng.permutation(own), *samples[i + 1 :]]) - usual)
+    for name, own in samples.items():
+        change = np.abs(_decided(policy, samples | {name: rng.permutation(own)}) - usual)
         found.append(float(np.where(choice, change > 0, change / (np.ptp(usual, axis=0) + 1e-12)).mean()))
     return np.array(found)
 
@@ -226,9 +226,9 @@ def _mapped(
 ) -> Numbers:
     """Return the actions of a panel, of shape (up, across, actuators); the other quantities are `fixed` or usual."""
     mesh = np.meshgrid(across.values, up.values if up is not None else [0.0])
-    drawn = {across.name: mesh[0].ravel()} | ({up.name: mesh[1].ravel()} if up is not None else {})
-    columns = [drawn.get(axis.name, np.full(mesh[0].size, fixed.get(axis.name, axis.usual))) for axis in axes]
-    return _decided(policy, axes, columns).reshape(*mesh[0].shape, -1)
+    known = {axis.name: np.full(mesh[0].size, fixed.get(axis.name, axis.usual)) for axis in axes}
+    known |= {axis.name: place.ravel() for axis, place in zip((across, up), mesh, strict=True) if axis is not None}
+    return _decided(policy, known).reshape(*mesh[0].shape, -1)
 
 
 # --- panels ----------------------------------------------------------------------------------------------------------
