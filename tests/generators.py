@@ -21,7 +21,7 @@ from policygen.quantities.program import Lowering
 from policygen.quantities.spelling import compiled, row_function
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 BINARY = tuple(name for name, row in OPERATIONS.items() if row.level and row.fewest == 2)
 # Operations that IEEE 754 or their definition fix to the last bit.
@@ -181,7 +181,7 @@ def tables(draw: Any, task: Task, *, own_grid: bool = True) -> TablePolicy:
 def linear_policies(draw: Any, task: Task) -> LinearPolicy:
     defined = draw(lets(task))
     names = (*task.quantity_names, *(name for name, _ in defined))
-    equations = tuple((name, draw(trees(names, leaves=8))) for name in output_names(task))
+    equations = tuple((name, draw(trees(names, leaves=8))) for name in task.output_names)
     wanted = frozenset().union(*(names_in(node) for _, node in equations))
     return LinearPolicy(task, needed(defined, wanted), equations)
 

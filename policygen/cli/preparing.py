@@ -159,16 +159,15 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     from policygen.runs.facts import task_facts
     from policygen.search.prepare import with_optimum
     from policygen.tasks.load import load_task
-    from policygen.tasks.task import environment_words, output_names
 
     task = with_optimum(load_task(name, trust=trust))
     effective_config(task, name)  # raises for invalid settings in its [run]
-    lines = [f"{task.name}: {environment_words(task)}", "", task.about, ""]
+    lines = [f"{task.name}: {task.environment_words}", "", task.about, ""]
     lines += [f"{one.name}: {'; '.join(filter(None, (one.short, one.basis)))}" for one in task_facts(task)]
     if task.grid is not None:
         for d in task.grid.dimensions:
             lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")
-    lines.append(f"outputs of equations: {', '.join(output_names(task))}")
+    lines.append(f"outputs of equations: {', '.join(task.output_names)}")
     lines.append(f"at most {task.max_steps} steps, discount {task.discount:g} (used by builtin only)")
     if task.solved is not None:
         lines.append(f"counts as solved from {task.solved:g}")

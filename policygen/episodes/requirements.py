@@ -14,7 +14,7 @@ from policygen.errors import TaskError
 from policygen.policies.features import Reader, decision_columns
 from policygen.quantities.spelling import compiled
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
-from policygen.tasks.task import Requirement, Task, decision_names, parsed_requirement
+from policygen.tasks.task import Requirement, Task, parsed_requirement
 
 CONFIDENCE = 0.95
 FULL_COST = 10.0  # cost of a violation at the end of a search, as a multiple of the range of returns so far
@@ -170,7 +170,7 @@ class _Compiled:
     """A requirement whose condition, event and sides are functions of an episode's rows."""
 
     def __init__(self, task: Task, requirement: Requirement) -> None:
-        self._task, self.requirement, self._decisions = task, requirement, decision_names(task)
+        self._task, self.requirement, self._decisions = task, requirement, task.decision_names
         known = list(dict.fromkeys([*task.quantity_names, *self._decisions]))
         condition, event = parsed_requirement(requirement, known, task.text_names)
         nodes = [node for node in (condition, event) if node is not None]

@@ -18,7 +18,6 @@ from policygen.quantities.tree import Call, Node, names_in, needed_by, negated, 
 from policygen.runs.attempt import Attempt
 from policygen.runs.notes import SHAPING
 from policygen.runs.state import Context
-from policygen.tasks.task import decision_names
 
 MOST_OBJECTIVES = 3  # last objectives that prompts show, beside that of the best policy
 EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and one as its worst
@@ -32,7 +31,7 @@ def read_objective(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Shapi
     read: dict[str, Node] = {}
     for (name, _), line in lines.items():
         try:
-            node = parse_expression(line.text, [*quantities, *decision_names(task), REWARD], texts=task.text_names)
+            node = parse_expression(line.text, [*quantities, *task.decision_names, REWARD], texts=task.text_names)
         except ExpressionError as error:
             problems.refuse(line.line, error)
             continue

@@ -22,7 +22,7 @@ from policygen.quantities.program import Lowering, Program
 from policygen.quantities.spelling import Array, ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import is_name, parse_expression, unknown_name
 from policygen.quantities.tree import Lets, Node, needed_by, remembered_in, slot_of
-from policygen.tasks.task import Task, decision_names, outputs_by_actuator
+from policygen.tasks.task import Task
 
 Columns = Sequence[Array] | Array
 
@@ -133,7 +133,7 @@ class Reader:
         """
         if not self.remembered:
             return self.columns(np.concatenate([observations for observations, _ in episodes]).T)
-        names, decided = [*self.names, *decision_names(self.task)], decision_columns(self.task)
+        names, decided = [*self.names, *self.task.decision_names], decision_columns(self.task)
         where = [names.index(name) for name in self.remembered]
         rows: list[list[float]] = []
         for observations, actions in episodes:
@@ -199,12 +199,12 @@ def place_in_decision(task: Task, name: str) -> tuple[int, int | None]:
     Raises:
         PolicyError: no part has this name.
     """
-    for k, (actuator, outputs) in enumerate(zip(task.actuators, outputs_by_actuator(task), strict=True)):
+    for k, (actuator, outputs) in enumerate(zip(task.actuators, task.outputs_by_actuator, strict=True)):
         if actuator.name == name:
             return k, None
         if name in outputs:
             return k, outputs.index(name)
-    raise PolicyError(unknown_name(name, [*task.observation_names, *decision_names(task)]))
+    raise PolicyError(unknown_name(name, [*task.observation_names, *task.decision_names]))
 
 
 def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float64]]]:
@@ -212,7 +212,7 @@ def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float6
 
     It holds a number, a label's index, or 1 or 0 for a label.
     """
-    places = [place_in_decision(task, name) for name in decision_names(task)]
+    places = [place_in_decision(task, name) for name in task.decision_names]
 
     def columns(actions: Array) -> list[npt.NDArray[np.float64]]:
         parts = actions[:, None] if task.action_space == "discrete" else actions
@@ -241,7 +241,7 @@ def parse_lets(
         PolicyError, ExpressionError: a name is invalid or taken; a definition cannot be parsed.
     """
     known, lets = [*task.quantity_names, *also], []
-    later = [*(name for name, _ in texts), *decision_names(task)]
+    later = [*(name for name, _ in texts), *task.decision_names]
     for name, text in texts:
         if not is_name(name) or name in known:
             taken = ", as it names something else; choose another name" if name in known else ""

@@ -16,7 +16,7 @@ from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Lets, Name, Node, Number, negated
 from policygen.tasks.records import checked
-from policygen.tasks.task import Task, decision_names, output_names, output_slices
+from policygen.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LinearPolicy(Policy):
     kind: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
-        expected = output_names(self.task)
+        expected = self.task.output_names
         if tuple(name for name, _ in self.equations) != expected:
             raise PolicyError(f"a linear policy needs one equation each for {', '.join(expected)}")
 
@@ -52,7 +52,7 @@ class LinearPolicy(Policy):
         """Add the steps of the decision; return one for each actuator."""
         outputs = [lowering.output(name, node) for name, node in self.equations]
         decided = []
-        own = zip(self.task.actuators, output_slices(self.task), self.task.limits.bounds, strict=True)
+        own = zip(self.task.actuators, self.task.output_slices, self.task.limits.bounds, strict=True)
         for actuator, part, limits in own:
             if actuator.is_choice:
                 decided.append(lowering.add("highest", *outputs[part]))
@@ -70,7 +70,7 @@ class LinearPolicy(Policy):
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> LinearPolicy:
         read = checked(_LinearRecord, record, "damaged policy")
-        decided, texts = decision_names(task), task.text_names
+        decided, texts = task.decision_names, task.text_names
         equations = ((name, parse_expression(text, names, decided, texts)) for name, text in read.equations.items())
         return cls(task, lets, tuple(equations))
 
@@ -80,7 +80,7 @@ def constant_policy(task: Task, action: Sequence[float]) -> LinearPolicy:
     numbers: list[float] = []
     for actuator, value in zip(task.actuators, action, strict=True):
         numbers += [float(i == value) for i in range(len(actuator.labels))] if actuator.is_choice else [value]
-    return LinearPolicy(task, (), tuple(zip(output_names(task), map(Number, numbers), strict=True)))
+    return LinearPolicy(task, (), tuple(zip(task.output_names, map(Number, numbers), strict=True)))
 
 
 class DifferentStructure(Exception):

@@ -18,7 +18,7 @@ from policygen.errors import ExpressionError
 from policygen.policies.cells import is_separator_line, split_comment, with_comment
 from policygen.quantities.tree import Node
 from policygen.registry import Registry
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 MAX_CHARACTERS = 400_000
 MAX_LINE = 16_000
@@ -122,7 +122,7 @@ def statements(text: str, task: Task, *, alone: bool = False) -> tuple[list[Line
     that is not closed stands the word `cut`.
     """
     blocks, everything, is_open = _blocks(_with_names(text, task))
-    outputs = frozenset(name.lower() for name in output_names(task))
+    outputs = frozenset(name.lower() for name in task.output_names)
     # The last fenced block with a policy's line; without such a block, the whole text.
     block = next((block for block in reversed(blocks) if any(_is_policy(line, outputs) for _, line in block)), None)
     if block is None and alone and not blocks:
@@ -359,7 +359,7 @@ def _with_names(text: str, task: Task) -> str:
     numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
     numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
     actuators = (actuator.name for actuator in task.actuators)
-    known = {*task.quantity_names, *task.text_names, *actuators, *output_names(task)}
+    known = {*task.quantity_names, *task.text_names, *actuators, *task.output_names}
     # Computed once, because every word of a reply may be an alias; `let let x` defines `x`, too.
     defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
 

@@ -30,7 +30,7 @@ from policygen.policies.table import Rule, TablePolicy, dense_table, uncovered, 
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import unknown_name
 from policygen.quantities.tree import needed_by, read_by
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 MOST_PROBLEMS = 20  # listed; the others are counted
 NOTHING_FOUND = "no policy was found"
@@ -124,7 +124,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     """
     task, problems = parts.task, parts.problems
     old = dict(parts.incumbent.equations) if isinstance(parts.incumbent, LinearPolicy) else {}
-    outputs = output_names(task)
+    outputs = task.output_names
     written = parts.equations
     used = read_by([*written.values(), *parts.lets.values()])
     changes = parts.rewrites()

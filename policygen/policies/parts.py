@@ -13,7 +13,7 @@ from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import NUMBER, is_name, parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Lets, Node, names_in, read_by, remembered_in
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.tasks.task import Task
 
 MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits
 Rewrite = Callable[[Node, Node], Node]
@@ -57,7 +57,7 @@ class Parts:
         self.private: dict[str, dict[str, Node]] = {}  # for each of these the features that it alone may read
         self.form: dict[int, str] = {}  # the policy's lines without markup, with the author's comments, by line number
 
-        self._outputs, self._action_parts = output_names(task), decision_names(task)
+        self._outputs, self._action_parts = task.output_names, task.decision_names
         self._action_columns = {"action", *(a.name.lower() for a in task.actuators)}
         # Names that expressions may read, also of features that a later line defines; `in_order_of_need` sorts them.
         # Parts of the action may be used in `prev(NAME)` only.

@@ -17,7 +17,7 @@ from policygen.policies.features import Reader, decision_columns, parse_lets
 from policygen.quantities.spelling import Array, compiled, finite
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import names_in, remembered_in
-from policygen.tasks.task import Task, decision_names
+from policygen.tasks.task import Task
 
 OBJECTIVE, POTENTIAL, REWARD = "objective", "potential", "reward"
 Column = npt.NDArray[np.float64]
@@ -54,7 +54,7 @@ class Measure:
     """
 
     def __init__(self, task: Task, shaping: Shaping) -> None:
-        self.task, texts, names = task, task.text_names, (*decision_names(task), REWARD)
+        self.task, texts, names = task, task.text_names, (*task.decision_names, REWARD)
         try:
             lets, known = parse_lets(shaping.lets, task, "objective")
             objective = parse_expression(shaping.objective or "0", [*known, *names], texts=texts)

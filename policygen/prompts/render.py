@@ -38,7 +38,7 @@ from policygen.runs.attempt import steps_played
 from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 MOST_STARTS = 8  # first observations that are shown with the return of their episode
 ALIKE_STARTS = 2  # of these, most with the same return
@@ -159,7 +159,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     return {
         "task": task_view(task),
         "kind": context.kind,
-        "outputs": output_names(task),
+        "outputs": task.output_names,
         "grid": grid_view(grid),
         "grid_is_free": config.grid == "free",
         "columns": list(grid.names) if grid is not None else [],

@@ -43,7 +43,7 @@ from policygen.quantities.tree import PREFIX, Name, Node, constants, is_definiti
 from policygen.runs.attempt import Attempt, text_digest
 from policygen.runs.state import Context
 from policygen.tasks.spaces import Actuator
-from policygen.tasks.task import Task, output_names, output_slices, outputs_by_actuator
+from policygen.tasks.task import Task
 
 OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model proposed
 _FIRST_STEP = 1.0  # standard deviation of the first change of each weight
@@ -90,7 +90,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     terms = terms_of(context.task, context.memory)
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best, own = context.incumbent, [one for one in context.attempts if one.requests.model in OWN]
-    shape = (len(terms) + 1, len(output_names(context.task)))
+    shape = (len(terms) + 1, len(context.task.output_names))
     rate, rate_step = _rate_of(best), 0.0
     tuned_before = context.best is not None and bool(context.best.tuned.refinement)  # its weights are no random ones
     if context.tuning is not None and context.tuning.episodes:
@@ -124,7 +124,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
     # Only differences between the scores of a choice matter: its first one stays 0.
-    outputs = zip(context.task.actuators, output_slices(context.task), strict=True)
+    outputs = zip(context.task.actuators, context.task.output_slices, strict=True)
     matrix[:, [part.start for actuator, part in outputs if actuator.is_choice]] = 0.0
     if context.memory:
         rate = float(np.clip(rate * np.exp(_LOG_RATE_STEP * rate_step * rng.normal()), 0.01, 3.0))
@@ -133,7 +133,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 def random_linear(context: Context, rng: np.random.Generator) -> str:
     """Return equations with normal random weights over standardised quantities, as text."""
-    shape = (len(terms_of(context.task, context.memory)) + 1, len(output_names(context.task)))
+    shape = (len(terms_of(context.task, context.memory)) + 1, len(context.task.output_names))
     return _standardised_policy(context, rng.normal(size=shape), RATE)
 
 
@@ -146,7 +146,7 @@ def _matrix_of(policy: LinearPolicy, terms: Sequence[str]) -> Matrix:
     """Return the weights of these terms and the biases; those of a number are relative to its range."""
     found = [linear_terms(node) for _, node in policy.equations]
     matrix = np.array([[one.get(term, 0.0) for one in found] for term in (*map(Name, terms), None)])
-    for actuator, part in zip(policy.task.actuators, output_slices(policy.task), strict=True):
+    for actuator, part in zip(policy.task.actuators, policy.task.output_slices, strict=True):
         if not actuator.is_choice:
             middle, half = _middle_and_half(actuator)
             matrix[-1, part] -= middle
@@ -204,7 +204,7 @@ def _standardised_policy(context: Context, matrix: Matrix, rate: float) -> str:
         lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES.items()]
         lines += [f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs]
     terms, columns = terms_of(task, context.memory), iter(matrix.T.tolist())
-    for actuator, outputs in zip(task.actuators, outputs_by_actuator(task), strict=True):
+    for actuator, outputs in zip(task.actuators, task.outputs_by_actuator, strict=True):
         middle, half = _middle_and_half(actuator)
         for output in outputs:
             *weights, bias = (format_number(to_digits(value, 4)) for value in next(columns))
@@ -291,7 +291,7 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
     A choice between two labels is left out: an exchange would only reverse it.
     """
     nodes = dict(policy.equations)
-    for outputs in outputs_by_actuator(policy.task):
+    for outputs in policy.task.outputs_by_actuator:
         for one, other in combinations(outputs, 2) if len(outputs) > 2 else ():
             if nodes[one] != nodes[other]:
                 exchanged = nodes | {one: nodes[other], other: nodes[one]}

@@ -307,6 +307,42 @@ class Task:
         """Number of columns of a flattened observation, texts included."""
         return len(self.observations) + sum(text.columns for text in self.texts)
 
+    @cached_property
+    def outputs_by_actuator(self) -> tuple[tuple[str, ...], ...]:
+        """The `output_names` of each actuator: one for a number, one per label for a choice."""
+        outputs: list[tuple[str, ...]] = []
+        for actuator in self.actuators:
+            is_only_choice = len(self.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
+            labels = (label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels)
+            outputs.append(tuple(labels) if actuator.is_choice else (actuator.name,))
+        return tuple(outputs)
+
+    @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """The left-hand sides of equations: one per number, and one score per label of a choice."""
+        return tuple(itertools.chain.from_iterable(self.outputs_by_actuator))
+
+    @property
+    def output_slices(self) -> list[slice]:
+        """For each actuator the slice of its outputs among all `output_names`."""
+        ends = itertools.accumulate(map(len, self.outputs_by_actuator))
+        return [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
+
+    @cached_property
+    def decision_names(self) -> tuple[str, ...]:
+        """The names of the values of a decision, which `prev` can read: outputs and actuators.
+
+        The value of a label's output is 1 if it was chosen, else 0; that of a choice's actuator is the index of its
+        label.
+        """
+        return tuple(dict.fromkeys([*self.output_names, *(actuator.name for actuator in self.actuators)]))
+
+    @property
+    def environment_words(self) -> str:
+        """The environment and its arguments: `FrozenLake-v1 with is_slippery = True`."""
+        made_with = ", ".join(f"{name} = {value}" for name, value in self.kwargs)
+        return f"{self.gym_id} with {made_with}" if made_with else self.gym_id
+
     @property
     def has_numbers(self) -> bool:
         """Whether an action holds real numbers (float32), and not only indices of choices."""
@@ -321,7 +357,7 @@ class Task:
     def parsed_features(self) -> tuple[tuple[str, Node], ...]:
         """The features as expressions, in order."""
         known = list(self.observation_names)
-        later = [*(name for name, _ in self.features), *decision_names(self)]
+        later = [*(name for name, _ in self.features), *self.decision_names]
         parsed = []
         for name, text in self.features:
             try:
@@ -367,41 +403,6 @@ class Task:
         if stated in ("table", "linear"):
             return stated  # type: ignore[no-any-return]
         return "table" if self.grid is not None and stated != "equations" else "linear"
-
-
-def environment_words(task: Task) -> str:
-    """Describe the environment and its arguments: `FrozenLake-v1 with is_slippery = True`."""
-    made_with = ", ".join(f"{name} = {value}" for name, value in task.kwargs)
-    return f"{task.gym_id} with {made_with}" if made_with else task.gym_id
-
-
-def decision_names(task: Task) -> tuple[str, ...]:
-    """Return the names of the values of a decision, which `prev` can read: outputs and actuators.
-
-    The value of a label's output is 1 if it was chosen, else 0; that of a choice's actuator is the index of its label.
-    """
-    return tuple(dict.fromkeys([*output_names(task), *(actuator.name for actuator in task.actuators)]))
-
-
-def output_names(task: Task) -> tuple[str, ...]:
-    """Return the left-hand sides of equations: one per number, and one score per label of a choice."""
-    return tuple(itertools.chain.from_iterable(outputs_by_actuator(task)))
-
-
-def outputs_by_actuator(task: Task) -> list[tuple[str, ...]]:
-    """Return for each actuator its `output_names`: one for a number, one per label for a choice."""
-    outputs: list[tuple[str, ...]] = []
-    for actuator in task.actuators:
-        is_only_choice = len(task.actuators) == 1 and all(label.isidentifier() for label in actuator.labels)
-        labels = (label if is_only_choice else f"{actuator.name}_{label}" for label in actuator.labels)
-        outputs.append(tuple(labels) if actuator.is_choice else (actuator.name,))
-    return outputs
-
-
-def output_slices(task: Task) -> list[slice]:
-    """Return for each actuator the slice of its outputs among all `output_names`."""
-    ends = itertools.accumulate(map(len, outputs_by_actuator(task)))
-    return [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
 
 
 def without_knowledge(task: Task) -> Task:
@@ -451,7 +452,7 @@ def without_knowledge(task: Task) -> Task:
 
 def _renamed(requirements: Sequence[Requirement], task: Task, bare: Task) -> Iterator[Requirement]:
     """Yield the requirements in the names of `bare`, with the features of `task` written out."""
-    old, new = ((*one.observation_names, *one.text_names, *decision_names(one)) for one in (task, bare))
+    old, new = ((*one.observation_names, *one.text_names, *one.decision_names) for one in (task, bare))
     values = dict(zip(old, new, strict=True))
 
     def renamed(text: str) -> str:

@@ -35,7 +35,6 @@ from policygen.tasks.task import (
     Perturbation,
     Requirement,
     Task,
-    decision_names,
     parsed_requirement,
     perturbation,
     steps_of,
@@ -238,7 +237,7 @@ def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, 
 def _stated_requirements(stated: TaskFile, task: Task) -> tuple[Requirement, ...]:
     """Return the requirements of a file; each is parsed once, so that a mistake is reported now."""
     read: dict[str, Requirement] = {}
-    decisions = [name for name in decision_names(task) if name not in task.quantity_names]
+    decisions = [name for name in task.decision_names if name not in task.quantity_names]
     for entry in stated.requirements:
         name = entry.name
         _refuse_if(name in read, f"two requirements are called `{name}`; give each a name of its own")

@@ -24,14 +24,14 @@ from policygen.policies.parse import parse
 from policygen.policies.table import TablePolicy
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 
 def some_policy(task: Task):
     if task.default_policy == "table":
         actions = np.random.default_rng(1).integers(len(task.actuators[0].labels), size=task.grid.size)
         return TablePolicy.from_actions(task, actions)
-    text = "\n".join(f"{name} = 0.8*{task.observation_names[i]} - 0.1" for i, name in enumerate(output_names(task)))
+    text = "\n".join(f"{name} = 0.8*{task.observation_names[i]} - 0.1" for i, name in enumerate(task.output_names))
     return parse(text, task).policy
 
 

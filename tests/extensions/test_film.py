@@ -22,7 +22,7 @@ from policygen.extensions import film
 from policygen.extensions.film import LAST_FRAME, WIDTH, ending_of, frames, rendering_env, replayed
 from policygen.policies.policy import Policy
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 LEAN = """
 let lean = angle + 0.25*spin + 0.04*position + 0.08*velocity
@@ -149,7 +149,7 @@ def lively(name: str) -> Policy:
     rng = np.random.default_rng(4)
     lines = [
         f"{output} = " + " + ".join(f"{rng.normal():.2f}*{x}" for x in task.observation_names)
-        for output in output_names(task)
+        for output in task.output_names
     ]
     return policygen.parse("\n".join(lines), task, "linear")
 

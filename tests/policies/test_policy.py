@@ -24,7 +24,7 @@ from policygen.quantities.grid import Grid, integer_dimension
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Number
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 
 QUICK = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -110,7 +110,7 @@ def test_numbers_that_floats_cannot_hold_meet_edges_alike_by_row_and_in_a_batch(
 
 
 def constant_policies(task: Task) -> tuple[Policy, ...]:
-    equations = tuple((name, Number(0.25)) for name in output_names(task))
+    equations = tuple((name, Number(0.25)) for name in task.output_names)
     table = TablePolicy.from_actions(task, [[0.0] * len(task.actuators)] * task.grid.size)
     return table, LinearPolicy(task, (), equations)
 
@@ -201,8 +201,8 @@ def test_a_policy_that_does_not_fit_its_task_is_never_made():
         TablePolicy.from_actions(Task("t", "x", ARM.observations, ARM.actuators, "box", 5), [[0.0, 0.0]])
     with pytest.raises(PolicyError, match="one equation each for left, right"):
         LinearPolicy(CARTPOLE, (), (("right", Number(1.0)), ("left", Number(0.0))))
-    assert output_names(PAIR) == ("gear_low", "gear_high", "gear_reverse", "horn_0", "horn_1")
-    assert output_names(discovered("Acrobot-v1")) == ("torque_minus_1", "torque_0", "torque_1")
+    assert PAIR.output_names == ("gear_low", "gear_high", "gear_reverse", "horn_0", "horn_1")
+    assert discovered("Acrobot-v1").output_names == ("torque_minus_1", "torque_0", "torque_1")
 
 
 # --- saved form ------------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_whoever_only_acts_imports_little_more_than_numpy(tmp_path):
 def test_what_is_not_one_row_of_numbers_is_refused_in_one_sentence(task):
     n = len(task.observations)
     table, _ = constant_policies(task)
-    linear = parse("\n".join(f"{name} = {task.observation_names[0]}" for name in output_names(task)), task).policy
+    linear = parse("\n".join(f"{name} = {task.observation_names[0]}" for name in task.output_names), task).policy
     row, expected = [0.0] * n, rf"expected one observation of {n} numbers, .*`policy.controller\(\)`"
     for policy in (table, linear):
         for wrong, found in (
@@ -375,7 +375,7 @@ def test_the_whole_text_needs_neither_features_nor_grid_of_the_task_file(name):
     rng = np.random.default_rng(3)
     terms = (f"{w:.2f}*{q}" for w, q in zip(rng.normal(size=99), task.quantity_names, strict=False))
     everything = parse_expression(" + ".join(terms).replace("+ -", "- "), task.quantity_names)
-    equations = tuple((output, everything) for output in output_names(task))
+    equations = tuple((output, everything) for output in task.output_names)
     policies: list[Policy] = [LinearPolicy(task, (), equations)]
     if task.grid is not None:
         levels = [len(a.labels) - 1.0 if a.is_choice else a.high for a in task.actuators]

@@ -26,7 +26,7 @@ from policygen.quantities.tree import Number
 from policygen.tasks import warmup
 from policygen.tasks.load import load_task, task_from_gym, task_of
 from policygen.tasks.records import task_from_record, task_to_record
-from policygen.tasks.task import Task, output_names
+from policygen.tasks.task import Task
 from policygen.tasks.taskfile import draft_of
 
 needs_mujoco = pytest.mark.skipif(find_spec("mujoco") is None, reason="needs mujoco")
@@ -135,7 +135,7 @@ def test_an_environment_nobody_described_becomes_a_usable_task(gym_id, names, ki
     score = evaluate(TablePolicy.from_actions(task, dense), (1, 2))
     assert np.isfinite(score.mean)
     if kind == "linear":
-        zero = LinearPolicy(task, (), tuple((name, Number(0.0)) for name in output_names(task)))
+        zero = LinearPolicy(task, (), tuple((name, Number(0.0)) for name in task.output_names))
         assert np.isfinite(evaluate(zero, (1, 2)).mean)
 
 

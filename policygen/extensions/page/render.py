@@ -44,7 +44,7 @@ from policygen.runs.facts import (
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.tasks.environments import NAMESPACE
-from policygen.tasks.task import KIND_WORDS, Task, environment_words
+from policygen.tasks.task import KIND_WORDS, Task
 from policygen.tasks.trust import why_refused
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {"score": functools.partial(score_fact, "attempt", "score")}
     environment.filters |= {"notes": note_facts, "proposals": proposals_label}
-    environment.globals |= {"environment_words": environment_words, "kind_words": KIND_WORDS}
+    environment.globals |= {"kind_words": KIND_WORDS}
     return environment
 
 

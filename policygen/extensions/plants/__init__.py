@@ -14,7 +14,7 @@ from policygen.policies.parts import Parts
 from policygen.prompts.sections import Section, add_section
 from policygen.runs.methods import METHODS, Method
 from policygen.runs.state import Context
-from policygen.tasks.task import Task, decision_names
+from policygen.tasks.task import Task
 
 MOST_OBSERVED = 6  # observations up to which `auto` tunes in a plant; regressions over more take minutes
 
@@ -37,7 +37,7 @@ def _read(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Any:
 
 
 def _private(task: Task, lines: Sequence[Line]) -> list[str]:
-    return [*decision_names(task), *(line.name for line in lines if line.word == "hidden")]
+    return [*task.decision_names, *(line.name for line in lines if line.word == "hidden")]
 
 
 def _tunes_in_plant(context: Context) -> bool:

@@ -39,7 +39,7 @@ from policygen.quantities.tree import (
     with_numbers,
     with_plain_signs,
 )
-from policygen.tasks.task import Task, decision_names, output_names
+from policygen.tasks.task import Task
 
 SIGNIFICANT_DIGITS = 7  # of fitted numbers, because errors add up over the steps of an episode
 KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
@@ -80,7 +80,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
                 read_start(stated.text)
                 starts[name] = stated.text.strip()
             else:
-                decided = decision_names(task) if word != ENDS else ()
+                decided = task.decision_names if word != ENDS else ()
                 after = [*map(next_of, quantities), ENDS] if word == REWARD else []
                 nodes[word][name] = parse_expression(stated.text, [*quantities, *decided, *hidden, *after])
         except ExpressionError as error:
@@ -90,7 +90,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
     own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
     read = read_by(node for some in nodes.values() for node in some.values())
     needed = parts.in_order_of_need(own, own.keys() & {name.removeprefix("next(").removesuffix(")") for name in read})
-    for name in (name for name, _ in needed if name in decision_names(task)):
+    for name in (name for name, _ in needed if name in task.decision_names):
         problems.add(None, f"`let {name}`: `{name}` is the action of the step in a plant", "choose another name")
     if len(problems) > before:
         return None
@@ -133,10 +133,10 @@ class Equations:
     """
 
     def __init__(self, task: Task, plant: Plant) -> None:
-        self.task, self.plant, decisions = task, plant, decision_names(task)
+        self.task, self.plant, decisions = task, plant, task.decision_names
         if task.text_names:
             raise PolicyError("an environment that is observed as text has no plant")
-        taken = {*task.quantity_names, *decisions, *output_names(task), *dict(plant.lets)}
+        taken = {*task.quantity_names, *decisions, *task.output_names, *dict(plant.lets)}
         for name in plant.hidden:
             if not is_name(name) or name in taken:
                 raise PolicyError(f"`{name[:40]}` cannot name a hidden state; choose another name")

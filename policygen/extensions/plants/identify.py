@@ -22,7 +22,6 @@ from policygen.extensions.plants.fit import Transitions, linear_least_squares
 from policygen.extensions.plants.plant import ENDS, Plant
 from policygen.policies.features import Reader
 from policygen.quantities.text import format_number, is_name, next_of, to_digits
-from policygen.tasks.task import decision_names, outputs_by_actuator
 
 DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
 MOST_TERMS = 170
@@ -88,9 +87,9 @@ class _Identification:
         self._data, self._known, self._task = data, known, data.task
         self._names = list(self._task.observation_names)
         columns = Equations(self._task, Plant()).decided(data.actions)
-        decided = dict(zip(decision_names(self._task), columns, strict=True))
+        decided = dict(zip(self._task.decision_names, columns, strict=True))
         # The parts that determine an action: numbers, and all labels of a choice but the first.
-        each = zip(self._task.actuators, outputs_by_actuator(self._task), strict=True)
+        each = zip(self._task.actuators, self._task.outputs_by_actuator, strict=True)
         self._parts = [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
         self._decided = np.column_stack([decided[name] for name in self._parts])
         self._first_later = len(self._names) + len(self._parts)
@@ -221,7 +220,7 @@ class _Identification:
         return products
 
     def _free_name(self, name: str) -> str:
-        taken = {*self._task.quantity_names, *decision_names(self._task), *dict(self._known.lets)}
+        taken = {*self._task.quantity_names, *self._task.decision_names, *dict(self._known.lets)}
         while name in taken or not is_name(name):
             name = f"{name[:50]}_"
         return name

@@ -13,7 +13,6 @@ import numpy as np
 
 from policygen.policies.linear import LinearPolicy
 from policygen.quantities.tree import Call, Name, Node, Number, Previous, nodes_of
-from policygen.tasks.task import output_slices
 
 _COMMON = {
     **{name: f"({{0}} {name} {{1}})" for name in ("+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "and", "or")},
@@ -48,7 +47,7 @@ def by_hand(policy: LinearPolicy) -> Callable[..., Any]:
     """Return the function from a row of floats, and the memory if there is one, to the action (and the next memory)."""
     outputs = [_text(node, _ROW) for _, node in policy.equations]
     decided = []
-    for actuator, own in zip(policy.task.actuators, output_slices(policy.task), strict=True):
+    for actuator, own in zip(policy.task.actuators, policy.task.output_slices, strict=True):
         if actuator.is_choice:
             scores = outputs[own]
             first = f"(0 if {scores[0]} >= {scores[1]} else 1)" if len(scores) == 2 else ""
