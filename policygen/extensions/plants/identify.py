@@ -38,6 +38,7 @@ DELAY_ERROR_RATIO = 0.9  # a delay is assumed if it reduces the squared error be
 GOOD_ENOUGH = 1e-3  # with a smaller error, a line need not read values after the step
 
 Product = tuple[int, ...]  # the variables of a term, by index
+Limits = tuple[float | None, float | None]  # the least and the largest value; None: no limit
 
 
 def identify_plant(data: Transitions, known: Plant) -> Plant:
@@ -119,8 +120,7 @@ class _Identification:
 
     def plant(self) -> Plant:
         """Return the plant: the equations of motion, the reward and the end."""
-        data = self._data
-        sines = {j for _, j in self._angles}
+        data, sines = self._data, {j for _, j in self._angles}
         turns = {i: _angle(data.after, i, j) - _angle(data.before, i, j) for i, j in self._angles}
         targets = {
             i: (turns[i] + np.pi) % (2 * np.pi) - np.pi if i in turns else data.after[:, i] - data.before[:, i]
@@ -130,7 +130,16 @@ class _Identification:
         limits = {i: self._limits(i) if i not in turns else (None, None) for i in targets}
         inside = {i: ~np.isin(data.after[:, i], [x for x in limits[i] if x is not None]) for i in targets}
         values = np.column_stack([data.before, self._delayed(self._delay)])
-        products, columns, sums = self._explicit(values, targets, inside, sines)
+        sums, products = dict[int, _Sum](), list[Product]()
+        for degree in range(1, DEGREE + 1):
+            offered = self._products(len(self._names), degree, sines)
+            if len(offered) <= len(products):
+                break
+            products, columns = offered, _columns(offered, values)
+            for i, target in targets.items():
+                found = self._sparse(products, columns, target, inside[i])
+                if i not in sums or found.error < sums[i].error / MAX_ERROR_FACTOR - NEGLIGIBLE:
+                    sums[i] = found
         # Most simulators move positions by the speeds after the step, so a line may read another value after the step.
         later = {i: self._first_later + k for k, i in enumerate(i for i in targets if i not in turns)}
         for i in sorted(targets, key=lambda i: -sums[i].error):
@@ -138,9 +147,8 @@ class _Identification:
             is_read = any(later.get(i) in one.variables for one in sums.values())
             if sums[i].error < GOOD_ENOUGH or not free or is_read:
                 continue
-            offered = [*products, *((later[j],) for j in free)]
             with_later = np.column_stack([columns, data.after[:, free]])
-            found = _sparse(offered, with_later, targets[i], self._held_out, inside[i])
+            found = self._sparse([*products, *((later[j],) for j in free)], with_later, targets[i], inside[i])
             if found.error < LATER_ERROR_RATIO * sums[i].error:
                 sums[i] = found
         return self._written(sums, limits, later)
@@ -148,29 +156,7 @@ class _Identification:
     def _reads_later(self, found: _Sum) -> bool:
         return max(found.variables, default=-1) >= self._first_later
 
-    def _explicit(
-        self, values: Column, targets: dict[int, Column], inside: dict[int, npt.NDArray[np.bool_]], sines: set[int]
-    ) -> tuple[list[Product], Column, dict[int, _Sum]]:
-        """Return the products offered, their columns, and for each target the sum that predicts held-out steps best.
-
-        The sums read values before the step only.
-        """
-        sums: dict[int, _Sum] = {}
-        products, columns = list[Product](), np.zeros((len(values), 0))
-        for degree in range(1, DEGREE + 1):
-            offered = self._products(len(self._names), degree, sines)
-            if len(offered) <= len(products):
-                break
-            products, columns = offered, _columns(offered, values)
-            for i, target in targets.items():
-                found = _sparse(products, columns, target, self._held_out, inside[i])
-                if i not in sums or found.error < sums[i].error / MAX_ERROR_FACTOR - NEGLIGIBLE:
-                    sums[i] = found
-        return products, columns, sums
-
-    def _written(
-        self, sums: dict[int, _Sum], limits: dict[int, tuple[float | None, float | None]], later: dict[int, int]
-    ) -> Plant:
+    def _written(self, sums: dict[int, _Sum], limits: dict[int, Limits], later: dict[int, int]) -> Plant:
         """Return the plant whose lines are these sums; each line comes after those whose later values it reads."""
         names, sine_of = self._names, dict(self._angles)
         acting, lets = list[str](), list[tuple[str, str]]()
@@ -219,14 +205,43 @@ class _Identification:
                 break
         return products
 
+    def _sparse(
+        self, products: Sequence[Product], columns: Column, target: Column, where: npt.NDArray[np.bool_]
+    ) -> _Sum:
+        """Return the sum of as few products as the error on held-out steps allows; it uses only the steps `where`."""
+        columns, target, held_out = columns[where], target[where], self._held_out[where]
+        if not len(target) or float(np.ptp(target)) <= 1e-12 * float(np.abs(target).max(initial=0.0)):
+            mean = float(target.mean()) if len(target) else 0.0
+            return _Sum((), (), 0.0) if mean == 0 else _Sum(((),), (mean,), 0.0)
+        if held_out.all() or not held_out.any():
+            held_out = np.arange(len(target)) % 4 == min(3, len(target) - 1)
+        spread, sizes = float(target.std()), np.sqrt((columns**2).mean(axis=0))
+        tried: list[tuple[float, npt.NDArray[np.intp]]] = []
+        kept = np.arange(columns.shape[1])
+        for threshold in THRESHOLDS:
+            while True:
+                weights = linear_least_squares(columns[~held_out][:, kept], target[~held_out])
+                large = np.abs(weights) * sizes[kept] >= threshold * spread
+                if large.all() or not large.any():
+                    break
+                kept = kept[large]
+            wrong = columns[held_out][:, kept] @ weights - target[held_out]
+            tried.append((float(np.sqrt((wrong**2).mean())) / spread, kept))
+        least = min(error for error, _ in tried)
+        error, kept = [one for one in tried if one[0] <= MAX_ERROR_FACTOR * least + NEGLIGIBLE][-1]
+        weights = linear_least_squares(columns[:, kept], target)
+        order = np.argsort(-np.abs(weights) * sizes[kept], kind="stable")
+        chosen = [products[k] for k in kept[order].tolist()]
+        return _Sum(tuple(chosen), tuple(weights[order].tolist()), error)
+
     def _free_name(self, name: str) -> str:
         taken = {*self._task.quantity_names, *self._task.decision_names, *dict(self._known.lets)}
         while name in taken or not is_name(name):
             name = f"{name[:50]}_"
         return name
 
-    def _limits(self, i: int) -> tuple[float | None, float | None]:
-        """Return the limits that an observation after a step seems to have; None: no limit."""
+    def _limits(self, i: int) -> Limits:
+        """Return the limits that an observation after a step seems to have."""
         before, after = self._data.before[:, i], self._data.after[:, i]
         if len(np.unique(after)) < 2 * AT_A_LIMIT:
             return None, None
@@ -249,7 +264,7 @@ class _Identification:
             quantities = [*data.before.T, *own, *data.after[:, later].T]
             products = self._products(len(quantities), 2, set())
             columns = _columns(products, np.column_stack([*quantities, self._decided]))
-            new = _sparse(products, columns, data.rewards, self._held_out, plain)
+            new = self._sparse(products, columns, data.rewards, plain)
             if new.error < (LATER_ERROR_RATIO if later else 1.0) * found.error:
                 found = new
                 variables = [*names, *angles, *(next_of(names[i]) for i in later), *self._parts]
@@ -312,37 +327,3 @@ def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:
 
 def _columns(products: Sequence[Product], values: Column) -> Column:
     return np.column_stack([values[:, list(product)].prod(axis=1) for product in products])
-
-
-def _sparse(
-    products: Sequence[Product],
-    columns: Column,
-    target: Column,
-    held_out: npt.NDArray[np.bool_],
-    where: npt.NDArray[np.bool_],
-) -> _Sum:
-    """Return the sum of as few products as the error on the steps `held_out` allows; it uses only the steps `where`."""
-    columns, target, held_out = columns[where], target[where], held_out[where]
-    if not len(target) or float(np.ptp(target)) <= 1e-12 * float(np.abs(target).max(initial=0.0)):
-        mean = float(target.mean()) if len(target) else 0.0
-        return _Sum((), (), 0.0) if mean == 0 else _Sum(((),), (mean,), 0.0)
-    if held_out.all() or not held_out.any():
-        held_out = np.arange(len(target)) % 4 == min(3, len(target) - 1)
-    spread, sizes = float(target.std()), np.sqrt((columns**2).mean(axis=0))
-    tried: list[tuple[float, npt.NDArray[np.intp]]] = []
-    kept = np.arange(columns.shape[1])
-    for threshold in THRESHOLDS:
-        while True:
-            weights = linear_least_squares(columns[~held_out][:, kept], target[~held_out])
-            large = np.abs(weights) * sizes[kept] >= threshold * spread
-            if large.all() or not large.any():
-                break
-            kept = kept[large]
-        wrong = columns[held_out][:, kept] @ weights - target[held_out]
-        tried.append((float(np.sqrt((wrong**2).mean())) / spread, kept))
-    least = min(error for error, _ in tried)
-    error, kept = [one for one in tried if one[0] <= MAX_ERROR_FACTOR * least + NEGLIGIBLE][-1]
-    weights = linear_least_squares(columns[:, kept], target)
-    order = np.argsort(-np.abs(weights) * sizes[kept], kind="stable")
-    chosen = [products[k] for k in kept[order].tolist()]
-    return _Sum(tuple(chosen), tuple(weights[order].tolist()), error)
