@@ -44,12 +44,17 @@ class LocalModel:
         self._model.eval()
         text_config = self._model.config.get_text_config()
         self.context = int(getattr(text_config, "max_position_embeddings", None) or MOST_TOKENS)
+        ends, temperature = self._model.generation_config.eos_token_id, options.temperature
+        self._ends = {*(ends if isinstance(ends, list) else [ends]), self._tokenizer.eos_token_id} - {None}
+        # At temperature 0 the likeliest token is chosen; without one the model's own configuration sets the sampling.
+        self._sampling: dict[str, Any] = {"do_sample": True, "temperature": temperature}
+        if temperature is None:
+            del self._sampling["temperature"]
+        elif temperature == 0:
+            self._sampling = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt`; the options, or else the model's own configuration, set the sampling.
-
-        Raises ProviderError if the prompt does not fit into the model's context, or its chat template refuses it.
-        """
+        """Answer `prompt`; raise ProviderError if it is longer than the context, or the chat template refuses it."""
         import torch
 
         effort = self._options.reasoning_effort
@@ -73,7 +78,7 @@ class LocalModel:
             try:
                 output = self._model.generate(
                     **encoded,
-                    **self._sampling(),
+                    **self._sampling,
                     max_new_tokens=min(max_output_tokens, self.context - tokens_in),
                     max_time=self._options.timeout_seconds,
                     use_cache=True,
@@ -81,7 +86,7 @@ class LocalModel:
             except (RuntimeError, ValueError) as error:  # no memory left, or values that are not finite
                 raise ProviderError(f"{self.model} failed to answer: {_first_line(error)}") from None
         answer = output[0, tokens_in:]
-        ended = bool(len(answer)) and int(answer[-1]) in self._end_tokens()
+        ended = bool(len(answer)) and int(answer[-1]) in self._ends
         return read_reply(
             self._tokenizer.decode(answer, skip_special_tokens=True),
             self.model,
@@ -101,18 +106,6 @@ class LocalModel:
         line = f"{count / 1e6:,.1f} million parameters, {size / 2**20:,.0f} MB on {device}"
         return Diagnosis(True, (f"{line}, context of {self.context:,} tokens",))
 
-    def _sampling(self) -> dict[str, Any]:
-        """Return the sampling arguments that the options state; at temperature 0 the likeliest token is chosen."""
-        temperature = self._options.temperature
-        if temperature == 0:
-            return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-        return {"do_sample": True} | ({} if temperature is None else {"temperature": temperature})
-
-    def _end_tokens(self) -> set[int]:
-        """Return the tokens that end a reply."""
-        ends = self._model.generation_config.eos_token_id
-        return {*(ends if isinstance(ends, list) else [ends]), self._tokenizer.eos_token_id} - {None}
-
 
 def load_chat_model(source: str) -> tuple[Any, Any]:
     """Return the tokenizer and the model in a folder, or of a name in the hub, on the fastest device.
@@ -130,6 +123,8 @@ def load_chat_model(source: str) -> tuple[Any, Any]:
     _check_files(base, "*.safetensors")
     if adapter is not None:
         _check_files(folder, "adapter_model.safetensors")
+        if adapter.get("peft_type") != "LORA":
+            raise UsageError(f"{folder} is an adapter of the kind {adapter.get('peft_type')!r}; only LoRA is supported")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -137,7 +132,10 @@ def load_chat_model(source: str) -> tuple[Any, Any]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False)
         model = _load(base)
         if adapter is not None:
-            model = _adapted(model, folder, adapter)
+            import peft
+
+            config = peft.LoraConfig(**{name: adapter[name] for name in _LORA if adapter.get(name) is not None})
+            model = peft.PeftModel.from_pretrained(model, folder, config=config, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
         raise UsageError(f"{source} cannot be loaded as a chat model: {_first_line(error)}") from None
     if not tokenizer.chat_template:
@@ -198,15 +196,6 @@ def _check_files(folder: Path, weights: str) -> None:
     for name in ("config.json", "tokenizer_config.json"):
         if (folder / name).exists() and "auto_map" in _read_json(folder / name):
             raise UsageError(f"{folder / name} asks to run code of the model's author (auto_map), which is refused")
-
-
-def _adapted(model: Any, folder: Path, adapter: dict[str, Any]) -> Any:
-    if adapter.get("peft_type") != "LORA":
-        raise UsageError(f"{folder} is an adapter of the kind {adapter.get('peft_type')!r}; only LoRA is supported")
-    import peft
-
-    config = peft.LoraConfig(**{name: adapter[name] for name in _LORA if adapter.get(name) is not None})
-    return peft.PeftModel.from_pretrained(model, folder, config=config, local_files_only=True)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

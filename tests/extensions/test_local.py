@@ -111,7 +111,7 @@ def test_folders_that_hold_no_chat_model_are_refused(copied: Path, tmp_path: Pat
     with pytest.raises(UsageError, match=r"cannot be loaded as a chat model: .*nothing"):
         connect(f"local:{copied}", LLMOptions())
     (copied / "config.json").write_text("[")
-    with pytest.raises(UsageError, match=r"config\.json cannot be read"):
+    with pytest.raises(UsageError, match=r"config\.json is not JSON"):
         connect(f"local:{copied}", LLMOptions())
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no model is there"):

@@ -103,7 +103,8 @@ def finetune(
     began = time.perf_counter()
     model = _Trainee(base, settings, out)
     fitting = model.rows_that_fit(rows, say)
-    judged = _prompts_to_judge(test or fitting)
+    prompts = list({json.dumps(row["prompt"]): row for row in test or fitting}.values())[:MOST_TESTED]
+    judged = [row for row in prompts for _ in range(math.ceil(MOST_TESTED / len(prompts)))][:MOST_TESTED]
     unseen = _reward(test or fitting, settings, settings.seed + 1)  # scores on episodes that training does not use
     before = model.reply_scores(judged, unseen)
     say(f"before: {before}")
@@ -290,12 +291,6 @@ class _Trainee:
         distinct = {(one.policy.task.name, text_digest(one.policy)) for one in readable if one.policy}
         count = len(scored)
         return ReplyScores(len(readable) / count, sum(one.reward for one in scored) / count, count, len(distinct))
-
-
-def _prompts_to_judge(rows: Sequence[Row]) -> list[Row]:
-    """Return rows with different prompts, each repeated so that there are up to `MOST_TESTED` in all."""
-    prompts = list({json.dumps(row["prompt"]): row for row in rows}.values())[:MOST_TESTED]
-    return [row for row in prompts for _ in range(math.ceil(MOST_TESTED / len(prompts)))][:MOST_TESTED]
 
 
 def _reward(rows: Sequence[Row], settings: TrainingSettings, seed: int) -> Reward:

@@ -41,10 +41,7 @@ def by_python(policy: Policy, folder: Path | None = None) -> Decide:
     return lambda rows: np.array([module["act"](row.tolist(), *memory) for row in rows])
 
 
-BY = [
-    pytest.param(by_c, marks=needs_cc, id="c"),
-    pytest.param(by_python, id="python"),
-]
+BY = [pytest.param(by_c, marks=needs_cc, id="c"), pytest.param(by_python, id="python")]
 
 
 def numpy_s(policy: Policy, rows: npt.NDArray[np.floating]) -> Any:

@@ -88,8 +88,7 @@ def test_what_is_remembered_is_nothing_at_first_and_then_of_the_step_before() ->
 
 
 @pytest.mark.parametrize(
-    ("ends", "inside", "outside"),
-    [("x > 2", 1, 3), ("2 >= x", 3, 1), ("abs(x) > 2 or x < -1", 0, -1.5)],
+    ("ends", "inside", "outside"), [("x > 2", 1, 3), ("2 >= x", 3, 1), ("abs(x) > 2 or x < -1", 0, -1.5)]
 )
 def test_the_margin_is_positive_where_an_episode_ends(ends: str, inside: float, outside: float) -> None:
     margin = equations(f"ends = {ends}", LINE).margin

@@ -19,10 +19,7 @@ torch = pytest.importorskip("torch", reason="needs the extra `finetune`")
 for name in ("trl", "peft", "datasets"):
     pytest.importorskip(name, reason="needs the extra `finetune`")
 
-QUESTION = [
-    {"role": "system", "content": "Write a policy."},
-    {"role": "user", "content": "cartpole: left or right?"},
-]
+QUESTION = [{"role": "system", "content": "Write a policy."}, {"role": "user", "content": "cartpole: left or right?"}]
 GOOD, BAD = "right = {}*angle + {}*spin\nleft = 0", "push the cart {} {}"
 
 
