@@ -108,12 +108,6 @@ def test_a_budget_that_ends_passes_through_before_anything_is_sent(asked: Asked,
     assert provider.requests == calls
 
 
-def test_a_rejected_parameter_is_dropped_once_and_charged(asked: Asked) -> None:
-    provider = Dropping(RejectedParameter("no style", "style"))
-    assert asked(provider, max_retries=0).text == "answer"
-    assert (provider.dropped, asked.charges, asked.waits) == (["style"], 2, [])
-
-
 @pytest.mark.parametrize(
     "provider",
     [

@@ -61,27 +61,34 @@ def test_what_a_reply_holds_beside_its_answer(service: Service, asked: Asked) ->
     assert reply.finish_reason in ("content_filter", "SAFETY", "refusal")
 
 
-def test_messages_and_limit_are_sent_with_the_key(service: Service, asked: Asked) -> None:
-    prompt = PROMPT.followed_by(Message("assistant", "my answer"), Message("user", "repair it"))
+@pytest.mark.filterwarnings("ignore:.*does not take:UserWarning")
+def test_messages_limit_and_settings_are_sent_with_the_key(service: Service, asked: Asked) -> None:
+    more = (Message("assistant", "my answer"), Message("user", "repair it"))
+    prompt = replace(PROMPT, messages=PROMPT.messages + more, seed=9)
+    settings = {"reasoning_effort": "low", "extra_body": {"top_k": 20}}
     with ChatServer(["ok"]) as server:
-        asked(service.connect(server.url), prompt, max_output_tokens=177)
+        asked(service.connect(server.url, **settings), prompt, max_output_tokens=177)
     (request,) = server.requests
     body = request.body
     assert "temperature" not in str(body)
+    assert body["top_k"] == 20
     if service is GEMINI:
         assert request.headers["x-goog-api-key"] == service.key
         assert body["systemInstruction"]["parts"] == [{"text": "You improve policies."}]
         turns = [(turn["role"], turn["parts"][0]["text"]) for turn in body["contents"]]
-        assert body["generationConfig"] == {"maxOutputTokens": 177}
+        thinking = {"thinking_level": "LOW"}  # as the SDK writes it
+        assert body["generationConfig"] == {"maxOutputTokens": 177, "seed": 9, "thinkingConfig": thinking}
         answered = "model"
     else:
         assert request.headers["authorization"] == f"Bearer {service.key}"
         turns = [(turn["role"], turn["content"]) for turn in body["messages"]]
         answered = "assistant"
-        if service is ANTHROPIC:
+        if service is ANTHROPIC:  # which takes no seed
             assert body["system"] == "You improve policies."
+            assert (body["output_config"], body.get("seed")) == ({"effort": "low"}, None)
         else:
             assert turns.pop(0) == ("system", "You improve policies.")
+            assert (body["reasoning_effort"], body["seed"]) == ("low", 9)
         assert body["max_completion_tokens" if service is OPENAI else "max_tokens"] == 177
     assert turns == [("user", "Here is one. Improve it."), (answered, "my answer"), ("user", "repair it")]
 
@@ -216,24 +223,6 @@ def test_a_rejected_setting_is_dropped_with_a_warning_and_stays_dropped(
     assert (asked.waits, asked.charges) == ([], 3)
 
 
-SAMPLING = {"reasoning_effort": "low", "extra_body": {"top_k": 20}}
-
-
-@pytest.mark.filterwarnings("ignore:.*does not take:UserWarning")
-def test_what_a_model_is_sent_beside_the_messages(service: Service, asked: Asked) -> None:
-    with ChatServer(["ok"]) as server:
-        asked(service.connect(server.url, **SAMPLING), replace(PROMPT, seed=9))
-    body = server.requests[0].body
-    if service is GEMINI:
-        thinking = {"thinking_level": "LOW"}  # as the SDK writes it
-        assert body["generationConfig"] == {"maxOutputTokens": 8192, "seed": 9, "thinkingConfig": thinking}
-    elif service is ANTHROPIC:  # which takes no seed
-        assert (body["output_config"], body.get("seed")) == ({"effort": "low"}, None)
-    else:
-        assert (body["reasoning_effort"], body["seed"]) == ("low", 9)
-    assert body["top_k"] == 20
-
-
 def test_anthropic_says_what_it_is_not_sent(keys: None, asked: Asked) -> None:
     with ChatServer(["ok"]) as server:
         with pytest.warns(UserWarning, match="does not take") as said:
@@ -251,12 +240,6 @@ def test_an_effort_that_a_model_lacks_is_the_users_to_correct(keys: None, asked:
         assert len(server.requests) == 1
     with pytest.raises(UsageError, match=r"reasoning_effort none: gemini:.* takes one of minimal, low"):
         connect(GEMINI.spec, LLMOptions(reasoning_effort="none"))
-
-
-def test_a_local_server_that_is_down_is_said_at_once(service: Service, asked: Asked, unused_url: str) -> None:
-    with pytest.raises(ProviderError, match=rf"no server answers at {unused_url}.*: start the server"):
-        asked(service.connect(unused_url))
-    assert asked.waits == []
 
 
 @pytest.fixture
