@@ -50,10 +50,6 @@ class Problems(list[Problem]):
         self.add(line, found, expected or "correct the expression")
 
 
-class Refusal(Exception):
-    """The reason why a line is not read: `found` and `expected` of its `Problem`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a policy text."""

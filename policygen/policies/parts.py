@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import ascii_signs, looks_like_bins, row_line, with_comment
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Line, Problems, Refusal, statements
+from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Line, Problems, statements
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
 from policygen.quantities.text import NUMBER, is_name, parse_expression, unknown_name
@@ -23,6 +23,11 @@ MOST_FEATURES = 100  # or two per observation if that is more: a policy can then
 def most_features(task: Task) -> int:
     """Return the maximum number of features that a policy may define."""
     return max(MOST_FEATURES, 2 * len(task.observations))
+
+
+def refusal(found: str, expected: str) -> ExpressionError:
+    """Return the error for a line, to raise, as `Problems.refuse` takes it."""
+    return ExpressionError(f"{found}; {expected}")
 
 
 class Parts:
@@ -158,8 +163,6 @@ class Parts:
             try:
                 if (form := self._statement(line)) is not None:
                     self.form[line.line] = with_comment(form, line.comment)
-            except Refusal as refusal:
-                self.problems.add(line.line, *refusal.args)
             except ExpressionError as error:
                 self.problems.refuse(line.line, error)
             if (count := len(self.lets)) > most:
@@ -171,14 +174,14 @@ class Parts:
     def _statement(self, line: Line) -> str | None:
         """Read one statement; return its line without markup if it belongs to the policy's `form`.
 
-        Raises Refusal or ExpressionError if it cannot be read.
+        Raises ExpressionError if it cannot be read.
         """
         if (key := self._owner(line)) is not None:
             left = (line.name, "") if line.word == "=" else (line.word, line.name)
             first = self.stated.setdefault(key, {}).setdefault(left, line)
             if first.text != line.text:
                 found = f"`{' '.join(left).strip()}` has another right-hand side than on line {first.line}"
-                raise Refusal(found, "write it once")
+                raise refusal(found, "write it once")
             return None
         match line.word:
             case "let":
@@ -190,23 +193,23 @@ class Parts:
             case "=":
                 return self._assignment(line)
             case "long":
-                raise Refusal(f"the line has {len(line.text):,} characters", f"write at most {MAX_LINE:,} a line")
+                raise refusal(f"the line has {len(line.text):,} characters", f"write at most {MAX_LINE:,} a line")
             case "":
                 return ""
             case "?":
                 raise self._prose(line)
             case "cut":
                 found = "the block of the policy is not closed, so its end may be missing"
-                raise Refusal(found, "write the whole policy, and ``` after its last line")
+                raise refusal(found, "write the whole policy, and ``` after its last line")
             case word if self.in_block or line.name in self._known or self._output(line.name) is not None:
                 found = f"there is no statement `{word} NAME = EXPRESSION`"
                 words = ", ".join(["let", "bins", *(word for one in STATEMENTS.values() for word in one.words)])
-                raise Refusal(found, f"known are {words}; another one needs its extension")
+                raise refusal(found, f"known are {words}; another one needs its extension")
         return None
 
-    def _prose(self, line: Line) -> Refusal:
+    def _prose(self, line: Line) -> ExpressionError:
         found = f"`{' '.join(line.text.split())[:60]}` is not a line of a policy"
-        return Refusal(found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`")
+        return refusal(found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`")
 
     def _owner(self, line: Line) -> str | None:
         """Return the key of the entry of `STATEMENTS` that a line belongs to; None for a line of the policy itself."""
@@ -221,10 +224,10 @@ class Parts:
         name = line.name
         if not is_name(name):
             shown = " = ".join(filter(None, (name, line.text)))[:60]
-            raise Refusal(f"found `let {shown}`", "write `let NAME = EXPRESSION`")
+            raise refusal(f"found `let {shown}`", "write `let NAME = EXPRESSION`")
         if not self._task_defines(name, line.text):
             if taken := self._taken(name):
-                raise Refusal(f"`{name}` is already {taken}", "choose another name for the feature")
+                raise refusal(f"`{name}` is already {taken}", "choose another name for the feature")
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
             self.lets[name] = NOTHING
             self.lets[name] = self._parsed(line.text, *self._private_names.values())
@@ -254,13 +257,13 @@ class Parts:
         # Keep the number of bins even if an edge cannot be read, so that rows with these bins are no problem.
         self.bins[name] = line.line, Dimension(name, tuple(map(float, range(len(edges)))))
         if len(line.cells) > MOST_EDGES:
-            raise Refusal(f"{name} has {len(line.cells):,} bin edges", f"write at most {MOST_EDGES}")
+            raise refusal(f"{name} has {len(line.cells):,} bin edges", f"write at most {MOST_EDGES}")
         if bad := [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]:
-            raise Refusal(f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
+            raise refusal(f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
         try:
             self.bins[name] = line.line, Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
         except UsageError as error:
-            raise Refusal(str(error), "write the inner edges in increasing order") from None
+            raise refusal(str(error), "write the inner edges in increasing order") from None
         return f"bins {name}:"
 
     def _row(self, line: Line) -> str | None:
@@ -299,7 +302,7 @@ class Parts:
         if self.in_block:
             taken = self._taken(name) if is_name(name) else ""
             found = f"`{name}` is already {taken}" if taken else f"`{name}` is no output"
-            raise Refusal(found, "choose another name for the feature")
+            raise refusal(found, "choose another name for the feature")
         return None
 
     def _equation(self, line: Line, name: str) -> str | None:
@@ -307,7 +310,7 @@ class Parts:
         node = self._parsed(line.text)
         if self.equations.setdefault(name, node) != node:
             found = f"{name} has another equation than on line {first}"
-            raise Refusal(found, "write one equation for each output")
+            raise refusal(found, "write one equation for each output")
         return f"{name} = {line.text}" if first == line.line else None
 
     def _parsed(self, text: str, *further: Set[str]) -> Node:
