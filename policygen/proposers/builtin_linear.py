@@ -39,7 +39,17 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.spelling import finite
 from policygen.quantities.text import format_number, to_digits, to_text
-from policygen.quantities.tree import PREFIX, Name, Node, constants, is_definition, linear_terms, with_constants
+from policygen.quantities.tree import (
+    PREFIX,
+    Name,
+    Node,
+    constants,
+    is_definition,
+    nodes_of,
+    signed_constants,
+    with_constants,
+    with_plain_signs,
+)
 from policygen.runs.attempt import Attempt, text_digest
 from policygen.runs.state import Context
 from policygen.tasks.spaces import Actuator
@@ -91,7 +101,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     scored = [a for a in context.attempts if a.number > 0 and a.score is not None]
     best, own = context.incumbent, [one for one in context.attempts if one.requests.model in OWN]
     shape = (len(terms) + 1, len(context.task.output_names))
-    rate, rate_step = _rate_of(best), 0.0
+    rate, rate_step, parent = _rate_of(best), 0.0, _matrix_of(best, terms)
     tuned_before = context.best is not None and bool(context.best.tuned.refinement)  # its weights are no random ones
     if context.tuning is not None and context.tuning.episodes:
         # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
@@ -106,19 +116,18 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         note = f"Weights of 0 over standardised quantities, for {'another' if another else 'a'} numerical search."
     elif not scored:
         matrix, note = np.zeros(shape), "Weights of 0 over standardised quantities: a constant action."
-    elif isinstance(best, LinearPolicy) and not _terms_in(best) <= {*map(Name, terms)}:
+    elif isinstance(best, LinearPolicy) and parent is None:
         step = _FIRST_SHARE * _step_size(context.attempts)
         return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
-    elif (len(scored) < _RANDOM_STARTS and not tuned_before) or not isinstance(best, LinearPolicy):
+    elif (len(scored) < _RANDOM_STARTS and not tuned_before) or parent is None:
         matrix, rate_step = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
     else:
-        parent = _matrix_of(best, terms)
         step = rate_step = _step_size(context.attempts) * (_FIRST_SHARE if tuned_before else 1.0)
-        last = scored[-1].policy
-        if isinstance(last, LinearPolicy) and not scored[-1].accepted and len(scored) % 2 == 1:
-            matrix, rate_step = 2 * parent - _matrix_of(last, terms), 0.0
-            rate *= rate / _rate_of(last)
+        last = _matrix_of(scored[-1].policy, terms)
+        if last is not None and not scored[-1].accepted and len(scored) % 2 == 1:
+            matrix, rate_step = 2 * parent - last, 0.0
+            rate *= rate / _rate_of(scored[-1].policy)
             note = "The mirror image of the last step, which did not help."
         else:
             matrix = parent + step * rng.normal(size=shape)
@@ -137,21 +146,30 @@ def random_linear(context: Context, rng: np.random.Generator) -> str:
     return _standardised_policy(context, rng.normal(size=shape), RATE)
 
 
-def _terms_in(policy: LinearPolicy) -> set[Node]:
-    """Return the expressions that the outputs are linear in."""
-    return {term for _, node in policy.equations for term in linear_terms(node) if term is not None}
+def _matrix_of(policy: Policy | None, terms: Sequence[str]) -> Matrix | None:
+    """Return the numbers that `_equations` wrote as these equations; None for equations of another form."""
+    columns = [signed_constants(node) for _, node in policy.equations] if isinstance(policy, LinearPolicy) else []
+    if policy is None or {*map(len, columns)} != {len(terms) + 1}:
+        return None
+    matrix = np.array(columns).T
+    written = [f"{name} = {to_text(with_plain_signs(node))}" for name, node in policy.formulas()]
+    return matrix if written == _equations(policy.task, terms, matrix) else None
 
 
-def _matrix_of(policy: LinearPolicy, terms: Sequence[str]) -> Matrix:
-    """Return the weights of these terms and the biases; those of a number are relative to its range."""
-    found = [linear_terms(node) for _, node in policy.equations]
-    matrix = np.array([[one.get(term, 0.0) for one in found] for term in (*map(Name, terms), None)])
-    for actuator, part in zip(policy.task.actuators, policy.task.output_slices, strict=True):
-        if not actuator.is_choice:
-            middle, half = _middle_and_half(actuator)
-            matrix[-1, part] -= middle
-            matrix[:, part] /= half
-    return matrix
+def _equations(task: Task, terms: Sequence[str], matrix: Matrix) -> list[str]:
+    lines, columns = [], iter(matrix.T.tolist())
+    for actuator, outputs in zip(task.actuators, task.outputs_by_actuator, strict=True):
+        middle, half = _middle_and_half(actuator)
+        for output in outputs:
+            *weights, bias = map(format_number, next(columns))
+            weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
+            equation = " + ".join([*weighed, bias]).replace("+ -", "- ")
+            if half != 1:
+                equation = f"fixed({format_number(half)})*({equation})"
+            if middle:
+                equation += f" + fixed({format_number(middle)})"
+            lines.append(f"{output} = {equation}")
+    return lines
 
 
 def _middle_and_half(actuator: Actuator) -> tuple[float, float]:
@@ -203,19 +221,8 @@ def _standardised_policy(context: Context, matrix: Matrix, rate: float) -> str:
         lines.append(f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))")
         lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES.items()]
         lines += [f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs]
-    terms, columns = terms_of(task, context.memory), iter(matrix.T.tolist())
-    for actuator, outputs in zip(task.actuators, task.outputs_by_actuator, strict=True):
-        middle, half = _middle_and_half(actuator)
-        for output in outputs:
-            *weights, bias = (format_number(to_digits(value, 4)) for value in next(columns))
-            weighed = [f"{weight}*{name}" for weight, name in zip(weights, terms, strict=True)]
-            equation = " + ".join([*weighed, bias]).replace("+ -", "- ")
-            if half != 1:
-                equation = f"fixed({format_number(half)})*({equation})"
-            if middle:
-                equation += f" + fixed({format_number(middle)})"
-            lines.append(f"{output} = {equation}")
-    return "\n".join(lines)
+    rounded = np.array([[to_digits(value, 4) for value in row] for row in matrix.tolist()])
+    return "\n".join([*lines, *_equations(task, terms_of(task, context.memory), rounded)])
 
 
 def definitions(task: Task, observations: Sequence[npt.NDArray[np.generic]], quantities: Sequence[str]) -> list[str]:
@@ -341,10 +348,15 @@ def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
 
 
 def has_zero_weights(policy: Policy | None) -> bool:
-    """Whether all weights of equations are 0, so that the action is constant."""
-    return isinstance(policy, LinearPolicy) and not any(
-        weight for _, node in policy.equations for term, weight in linear_terms(node).items() if term is not None
-    )
+    """Whether each quantity in equations has a weight, and all are 0, so that the action is constant."""
+    if not isinstance(policy, LinearPolicy):
+        return False
+    for _, node in policy.equations:
+        count = sum(isinstance(part, Name) for part in nodes_of(node))
+        weights = constants(node)[:count]  # the last constant is the bias
+        if len(weights) < count or any(weights):
+            return False
+    return True
 
 
 def _with_zero_weights(attempts: Sequence[Attempt]) -> list[LinearPolicy]:

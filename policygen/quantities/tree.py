@@ -1,11 +1,10 @@
-"""The syntax tree of an expression: its nodes, the quantities it reads, its linear terms, its constants."""
+"""The syntax tree of an expression: its nodes, the quantities it reads, its constants."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,47 +100,6 @@ def needed_by(wanted: Iterable[str], definitions: Mapping[str, Node], *, now: bo
             if (node := definitions.get(name)) is not None:
                 waiting += names_in(node) if now else read_by([node])
     return found
-
-
-@lru_cache(maxsize=4_096)  # it is called several times for each policy
-def linear_terms(node: Node) -> Mapping[Node | None, float]:
-    """Split the expression into coefficients by term; the key None holds the constant.
-
-    A term is a quantity, or a whole non-linear sub-expression that a linear policy lifts into a feature:
-    `3*(lean - 0.02) - tanh(rate)` gives {lean: 3, None: -0.06, tanh(rate): -1}. An expression whose coefficients would
-    overflow, such as `x / 1e-320`, is one term: it is computed as it is written.
-    """
-    terms = _linear_terms(node)
-    return terms if all(map(math.isfinite, terms.values())) else {node: 1.0}
-
-
-def _linear_terms(node: Node) -> Mapping[Node | None, float]:
-    match node:
-        case Number(value):
-            return {None: value}
-        case Call("neg", (operand,)):
-            return _scaled(linear_terms(operand), -1.0)
-        case Call("fixed", (operand,)):
-            return linear_terms(operand)
-        case Call("+" | "-" as sign, (left, right)):
-            total = dict(linear_terms(left))
-            for term, coefficient in linear_terms(right).items():
-                total[term] = total.get(term, 0.0) + (coefficient if sign == "+" else -coefficient)
-            return total
-        case Call("*", (left, right)):
-            for one, other in ((left, right), (right, left)):
-                terms = linear_terms(one)
-                if not terms.keys() - {None}:
-                    return _scaled(linear_terms(other), terms.get(None, 0.0))
-        case Call("/", (left, right)):
-            terms = linear_terms(right)
-            if not terms.keys() - {None} and terms.get(None, 0.0) != 0.0:
-                return _scaled(linear_terms(left), 1.0 / terms[None])
-    return {node: 1.0}
-
-
-def _scaled(terms: Mapping[Node | None, float], factor: float) -> dict[Node | None, float]:
-    return {term: factor * coefficient for term, coefficient in terms.items()}
 
 
 def with_numbers(

@@ -16,12 +16,8 @@ from policygen.errors import ExpressionError
 from policygen.quantities.operations import column_of, columns_for, contains_batch, contains_scalar, decoded, encoded
 from policygen.quantities.text import format_number, parse_expression, to_digits, to_text
 from policygen.quantities.tree import (
-    Call,
-    Name,
-    Number,
     constants,
     limits,
-    linear_terms,
     signed_constants,
     with_constants,
     with_plain_signs,
@@ -154,15 +150,6 @@ def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():
 # --- tree -------------------------------------------------------------------------------------------------------------
 
 
-def test_linear_terms_lifts_what_is_not_linear():
-    terms = linear_terms(parse_expression("3*(x - 0.02) - tanh(y)/2 + x", NAMES))
-    assert terms == pytest.approx({Name("x"): 4.0, None: -0.06, Call("tanh", (Name("y"),)): -0.5})
-    assert linear_terms(parse_expression("x*y", NAMES)) == {Call("*", (Name("x"), Name("y"))): 1.0}
-    assert linear_terms(parse_expression("x/0", NAMES)) == {Call("/", (Name("x"), Number(0.0))): 1.0}
-    for text in ("-(x / 1e-320)", "1e200 * (1e200 * x)"):  # an infinite coefficient is written in no language
-        assert all(map(math.isfinite, linear_terms(parse_expression(text, NAMES)).values()))
-
-
 def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
     tree = parse_expression("fixed(0.2 + a)*3 + 0.5", ["a"])
     assert constants(tree) == (3.0, 0.5)
@@ -180,7 +167,6 @@ def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_i
     for other in ("-tune(2, 0, 10)*x", "x - -tune(-2, -5, 0)*x", "prev(x, tune(0, -1, 1))", "-tune(2, 0, 3)^2"):
         assert to_text(with_plain_signs(parse_expression(other, ["x"]))) == other
     assert of_row(tree, ["x"])([1.7]) == of_row(plain, ["x"])([1.7])
-    assert linear_terms(parse_expression("tune(2, 0, 10)*x", ["x"])) == {Name("x"): 2.0}  # as fast as the number
     assert constants(tree) == (2.0, -1.0, 0.0, 3.0)
     assert limits(tree) == ((0, 10), (-3, 0.5), (0, 2), (1, 4))
     assert signed_constants(tree) == (2.0, -1.0, 0.0, 3.0)  # in `tune` as written: `x - tune(-1, -3, 0.5)`
