@@ -262,8 +262,11 @@ def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float
     texts = [f"{_brief(old)} to {_brief(new)}" for _, old, new in moves]
     change = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
     largest = sorted(range(len(moves)), key=lambda i: -change[i])
-    first = {name: i for i, (name, *_) in reversed([(i, moves[i]) for i in largest])}  # the name stands there once
-    sizes = [len(texts[i]) + 2 + (len(moves[i][0]) + 1) * (first[moves[i][0]] == i) for i in largest]
+    sizes, named = list[int](), set[str]()
+    for i in largest:
+        name = moves[i][0]
+        sizes.append(len(texts[i]) + 2 + (0 if name in named else len(name) + 1))
+        named.add(name)
     kept = sorted(largest[: fitting(sizes, characters)])
     lines: dict[str, list[str]] = {}
     for i in kept:
