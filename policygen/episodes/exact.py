@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from policygen.episodes.play import Array, Copies, Flags, Stepped, replaced, steps
-from policygen.episodes.score import Score
+from policygen.episodes.score import ROUNDING, Score
 from policygen.episodes.trajectory import Actor
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import BorrowedEnv, CountedEnv, opened
@@ -22,7 +22,6 @@ from policygen.tasks.faults import wrappers_of
 from policygen.tasks.task import Task
 
 MAX_EXACT_STATES = 10_000
-ROUNDING = 1e-9  # smaller differences of expected returns are rounding errors
 MOST_SIMULTANEOUS = 2_048  # sampled episodes
 MOST_TRIED = 1_000  # maximum number of changes of one entry that are tried before a table counts as a local optimum
 

@@ -9,12 +9,18 @@ from typing import Any, Literal
 
 from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.episodes.requirements import excess
-from policygen.episodes.score import Difference, Score, difference, first_episodes, number, score_with_violations
+from policygen.episodes.score import (
+    ROUNDING,
+    Difference,
+    Score,
+    difference,
+    first_episodes,
+    number,
+    score_with_violations,
+)
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
-
-ROUNDING = 1e-9  # tolerance for rounding errors of exact scores
 
 Entrant = Callable[[int], Score]
 """A contender: returns its score over the first n of the shared seeds; over fewer if its budget ends before."""

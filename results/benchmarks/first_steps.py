@@ -15,6 +15,7 @@ import itertools
 import json
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from policygen.policies.policy import Policy
 from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP
 from policygen.search.refine import cma
-from policygen.search.refine.tunable import Trials, Tunable, Vector
+from policygen.search.refine.tunable import Trials, Vector
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
@@ -84,7 +85,7 @@ def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
     if parent is not None and state is not None:
         state = cma.carry_over(policy, parent, state, STEPS[step])
     with trials_of(task, seed, EPISODES, STEPS[step]) as trials:
-        refined = cma.cma_es(Tunable(policy), trials, seed, state)
+        refined = cma.tune(policy, replace(trials, state=state), seed)
         assert refined is not None
         before, after = trials.returns([policy, refined.policy], episode_seeds(seed, "evaluation", FRESH)).tolist()
     row = {"constants": refined.constants, "as written": round(before, 1), "tuned": round(after, 1)}

@@ -40,19 +40,16 @@ WIDER = 2.0  # factor on the final deviations of shared constants: new constants
 LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
 
 
-def tune(policy: Policy, trials: Trials, seed: int, population: int = POPULATION) -> Refined | None:
-    """Tune the constants of a policy; None if it has none, or the budget is too small; see `cma_es`."""
-    tunable = trials.tunable(policy)
-    return cma_es(tunable, trials, seed, population) if tunable.size else None
-
-
-def cma_es(tunable: Tunable, trials: Trials, rng_seed: int, population: int = POPULATION) -> Refined | None:
-    """Tune by CMA-ES; None if the budget is too small for one generation.
+def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULATION) -> Refined | None:
+    """Tune the constants of a policy; None if it has none, or the budget is too small for one generation.
 
     Args:
         trials: if they have a state, it is that of a search of these constants which ended at this policy.
         population: least number of candidates in a generation.
     """
+    tunable = trials.tunable(policy)
+    if not tunable.size:
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its optional plotting is not installed
         import cma  # start-up time: takes a second to load
