@@ -378,14 +378,9 @@ class Task:
         return tuple(sorted(frozenset().union(*(one.info_names for one in self.requirements))))
 
     @property
-    def start_steps(self) -> int:
-        """The largest number of random steps before an episode begins."""
-        return max((int(one.high) for one in self.perturb if one.name == "random_start"), default=0)
-
-    @property
     def most_steps(self) -> int:
         """The largest number of steps that an episode takes, with the random ones before it."""
-        return self.max_steps + self.start_steps
+        return self.max_steps + max((int(one.high) for one in self.perturb if one.name == "random_start"), default=0)
 
     @property
     def needs_spread(self) -> bool:
