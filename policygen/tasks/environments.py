@@ -250,14 +250,10 @@ def with_user_env(task: Task, env: Any) -> Task:
         if own == task.gym_id:
             return task.trusted()
         own = UserEnv(factory=env)
-    made = own.make(None)
-    try:
+    with opened(replace(task, given=own, perturb=()), cut=False) as made:
         numbers, texts = observed_in(made.observation_space)
         taken = len(actuators_of(made.action_space)[1])
-    finally:
-        made.close()
-    expected = len(task.observations) + len(task.texts)
-    observed = len(numbers) + len(texts)
+    observed, expected = len(numbers) + len(texts), len(task.observations) + len(task.texts)
     if (observed, taken) != (expected, len(task.actuators)):
         raise TaskError(
             f"{own.name} observes {observed} numbers and takes {taken}; the environment of {task.name} observes "
