@@ -232,11 +232,11 @@ def _draw_panel(
             axes.step(at, best, where="post", color=own["color"], linewidth=1.1, linestyle=":")
             seen += best[~np.isnan(best)].tolist()
         if curves := [curve for curve in one.curves if len(curve[0])]:
-            band = average(curves)
+            spent, centre, low, high = average(curves)
             if len(curves) > 1:
-                axes.fill_between(band.x, band.low, band.high, step="post", color=own["color"], alpha=0.2, linewidth=0)
-            axes.step(band.x, band.centre, where="post", zorder=3, **own | {"marker": ""})
-            seen += band.centre[band.x >= 0.1 * end].tolist()  # the beginning may lie far below
+                axes.fill_between(spent, low, high, step="post", color=own["color"], alpha=0.2, linewidth=0)
+            axes.step(spent, centre, where="post", zorder=3, **own | {"marker": ""})
+            seen += centre[spent >= 0.1 * end].tolist()  # the beginning may lie far below
         if one.scores:
             mean, interval = fmean(one.scores), interval_over_seeds(np.array(one.scores))
             place = [end + 0.05 * i * (end - start)]
@@ -274,16 +274,6 @@ def _add_legend(figure: Figure, axes: Axes) -> None:
 # --- statistics ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A curve over `x` and its 95% interval over runs; arrays of shape (points,)."""
-
-    x: Numbers
-    centre: Numbers
-    low: Numbers
-    high: Numbers
-
-
 def interval_over_seeds(values: Numbers) -> Interval | None:
     """Return the 95% percentile bootstrap interval (`scipy.stats.bootstrap`) of the mean over the runs of one task.
 
@@ -304,10 +294,12 @@ def _bootstrap(table: Numbers, resamples: int, batch: int | None = None) -> Any:
     return bootstrap((table,), np.mean, axis=0, random_state=np.random.default_rng(0), **options).confidence_interval
 
 
-def average(curves: Sequence[Curve]) -> Band:
-    """Return the mean of step functions over runs, with a 95% percentile bootstrap interval.
+def average(curves: Sequence[Curve]) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Return the mean of step functions over runs, and the ends of its 95% percentile bootstrap interval.
 
     A run that ends early keeps its last level. For two runs the band is their range; for few runs it is too narrow.
+
+    Returns the amounts spent, the means, and the lower and the upper ends; each of shape (points,).
     """
     points = np.unique(np.concatenate([at for at, _ in curves]))
     if len(points) > MOST_POINTS:
@@ -318,5 +310,5 @@ def average(curves: Sequence[Curve]) -> Band:
     points, table = points[known], table[:, known]
     centre = table.mean(axis=0)
     if len(table) < 2 or not len(points):
-        return Band(points, centre, centre, centre)
-    return Band(points, centre, *_bootstrap(table, CURVE_RESAMPLES, batch=100))
+        return points, centre, centre, centre
+    return points, centre, *_bootstrap(table, CURVE_RESAMPLES, batch=100)
