@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from policygen.quantities.grid import Grid
 from policygen.quantities.program import Lowering, Program
 from policygen.quantities.spelling import Array, ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import is_name, parse_expression, unknown_name
-from policygen.quantities.tree import Lets, Node, needed_by, remembered_in, slot_of
+from policygen.quantities.tree import Lets, needed_by, remembered_in, slot_of
 from policygen.tasks.task import Task
 
 Columns = Sequence[Array] | Array
@@ -249,8 +249,3 @@ def parse_lets(
         lets.append((name, parse_expression(text, known, later, task.text_names)))
         known.append(name)
     return tuple(lets), known
-
-
-def depends_on(wanted: Iterable[str], changed: Mapping[str, Node], others: Mapping[str, Node]) -> bool:
-    """Whether one of the wanted quantities is, or depends on, a changed feature; `others` are the unchanged ones."""
-    return not needed_by(wanted, {**others, **changed}).isdisjoint(changed)

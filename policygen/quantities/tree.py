@@ -76,11 +76,6 @@ def names_in(node: Node) -> frozenset[str]:
     return frozenset(part.name for part in nodes_of(node) if isinstance(part, Name))
 
 
-def texts_in(node: Node) -> frozenset[str]:
-    """Return the observed texts that an expression reads."""
-    return frozenset(part.name for part in nodes_of(node) if isinstance(part, Contains))
-
-
 def remembered_in(node: Node) -> frozenset[str]:
     """Return the quantities whose previous values an expression reads."""
     return frozenset(part.name for part in nodes_of(node) if isinstance(part, Previous))

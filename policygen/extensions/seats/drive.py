@@ -42,7 +42,7 @@ from policygen.prompts.render import Show
 from policygen.prompts.views import grid_view, task_view
 from policygen.quantities.operations import decoded
 from policygen.quantities.text import NUMBER, format_number, to_digits
-from policygen.quantities.tree import names_in, texts_in
+from policygen.quantities.tree import Contains, Name, names_in, nodes_of
 from policygen.runs.config import RunConfig
 from policygen.runs.logbook import score_record
 from policygen.runs.reading import best_policy
@@ -77,7 +77,8 @@ class StepQuestions:
         # A prompt shows texts; it leaves out the columns that hold them, and features that depend on texts alone.
         self._left_out = set(task.columns[len(task.observations) :])
         for name, node in task.parsed_features if task.texts else ():
-            if (read := names_in(node)) <= self._left_out and (read or texts_in(node)):
+            read = [part for part in nodes_of(node) if isinstance(part, Name | Contains)]
+            if read and names_in(node) <= self._left_out:
                 self._left_out.add(name)
         grid = [dimension for dimension in grid_view(task.grid) if dimension["name"] not in self._left_out]
         variables = {"task": task_view(task), "grid": grid, "memory": memory, "form": self.form}
