@@ -20,7 +20,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from policygen.episodes.copies import SingleCopies
 from policygen.episodes.trajectory import Trajectory
@@ -133,10 +133,9 @@ def frames(policy: Policy, shown: Mapping[str, Trajectory], most: float) -> Iter
             every = max(1, math.ceil(pace * faster / RATE), math.ceil(episode.length * len(shown) / most))
             signals_until = _signals(policy, episode)
             for step, is_last, earned, picture in replayed(env, task, episode, range(0, episode.length, every)):
-                drawn, strip = Image.fromarray(picture), signals_until(step)
-                scale = min(WIDTH / drawn.width, WIDTH / drawn.height)
-                how = Image.Resampling.LANCZOS if scale < 1 else Image.Resampling.NEAREST
-                drawn = drawn.resize((max(1, round(drawn.width * scale)), max(1, round(drawn.height * scale))), how)
+                how = Image.Resampling.LANCZOS if max(picture.shape) > WIDTH else Image.Resampling.NEAREST
+                drawn = ImageOps.contain(Image.fromarray(picture), (WIDTH, WIDTH), how)
+                strip = signals_until(step)
                 height = height or drawn.height
                 image = Image.new("RGB", (WIDTH, height + 4 * _MARGIN + 2 * _TEXT + strip.height), "white")
                 image.paste(drawn, ((WIDTH - drawn.width) // 2, 0))
