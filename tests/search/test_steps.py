@@ -24,7 +24,7 @@ from policygen.search.prepare import within_steps
 from policygen.search.resume import resume
 from policygen.search.run import Run, start
 from policygen.tasks.load import load_task
-from policygen.tasks.task import Requirement, read_perturbation
+from policygen.tasks.task import Requirement, Task, read_perturbation
 
 pytestmark = pytest.mark.usefixtures("workplace")
 TINY = {"final_episodes": 2, "iterations": 2}
@@ -188,8 +188,8 @@ def ticks(ticking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return ticking / "ticks"
 
 
-def begun(perturbed: str, required: bool, name: str = "ticking:Ticking-v0", **settings: Any) -> Run:
-    task = load_task(name, **load_limits(None, (), settings))
+def begun(perturbed: str, required: bool, name: str | Task = "ticking:Ticking-v0", **settings: Any) -> Run:
+    task = name if isinstance(name, Task) else load_task(name, **load_limits(None, (), settings))
     perturb = tuple(read_perturbation(text) for text in perturbed.split())
     requirements = (Requirement("small", always="abs(obs0) < 0.9"),) if required else ()
     task = replace(task, perturb=perturb, requirements=requirements)
@@ -219,8 +219,8 @@ def test_the_count_is_the_number_of_calls(ticks: Path, perturbed: str, required:
 
 
 def test_the_count_depends_on_no_number_of_processes(ticks: Path) -> None:
-    perturbed = "random_start=3..6 sensor_noise=0.1"
-    one, two = (carried_out(begun(perturbed, False, iterations=2, jobs=jobs)) for jobs in (1, 2))
+    task, perturbed = load_task("ticking:Ticking-v0"), "random_start=3..6 sensor_noise=0.1"
+    one, two = (carried_out(begun(perturbed, False, task, iterations=2, jobs=jobs)) for jobs in (1, 2))
     assert [attempt.counts.env_steps for attempt in one] == [attempt.counts.env_steps for attempt in two]
 
 
@@ -248,9 +248,10 @@ def test_a_limit_that_the_spread_of_observations_exceeds_is_refused_before_a_ste
 
 
 def test_a_resumed_run_measures_no_spread_again(ticks: Path) -> None:
-    begun("sensor_noise=0.1", False, iterations=2, seed=1).logbook.release()  # what this process knows saves no step
-    whole = [one.counts.env_steps for one in carried_out(begun("sensor_noise=0.1", False, iterations=2, seed=1))]
-    run = begun("sensor_noise=0.1", False, iterations=2, seed=1)
+    story: dict[str, Any] = {"name": load_task("ticking:Ticking-v0"), "iterations": 2, "seed": 1, "jobs": 1}
+    begun("sensor_noise=0.1", False, **story).logbook.release()  # what this process knows saves no step
+    whole = [one.counts.env_steps for one in carried_out(begun("sensor_noise=0.1", False, **story))]
+    run = begun("sensor_noise=0.1", False, **story)
     attempts = run.attempts()
     next(attempts)
     attempts.close()

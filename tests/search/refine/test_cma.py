@@ -20,7 +20,7 @@ from policygen.search.refine.tunable import Trials, Tunable, refine
 
 
 def test_every_generation_meets_new_seeds_and_its_candidates_the_same_ones() -> None:
-    player = Player("cartpole")
+    player = Player("cartpole", max_steps=60)
     refine(policy_of(WEAK), "cma", Trials(player, seeds, 200), 1)
     assert len(player.seed_lists) >= 4
     flat = [seed for generation in player.seed_lists for seed in generation]
@@ -150,8 +150,8 @@ def test_candidates_meet_as_few_seeds_as_tell_them_apart(lucky: bool) -> None:
 def test_of_very_many_constants_no_correlations_are_learned_and_a_search_still_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines = [" + ".join(f"{1 + (i + half) / 100:g}*spin" for i in range(26)) for half in (0, 26)]
-    monkeypatch.setattr(cma, "MOST_CORRELATED", 50)
+    lines = [" + ".join(f"{1 + (i + half) / 100:g}*spin" for i in range(13)) for half in (0, 13)]
+    monkeypatch.setattr(cma, "MOST_CORRELATED", 20)
     policy = policy_of(f"left = {lines[0]}\nright = {lines[1]}")
 
     def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
