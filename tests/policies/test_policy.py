@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators import linear_policies, nasty_floats, tables
+from generators import linear_policies, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import ARM, CHECKOUT, PAIR, discovered, environment
@@ -129,17 +129,6 @@ def test_shapes_are_those_of_the_documentation(task):
         for wrong in (np.zeros(n + 1), np.zeros((2, n + 1)), np.zeros((1, 1, n)), 3.0):
             with pytest.raises(PolicyError, match=rf"expected observations of shape \(n, {n}\)"):
                 policy.act(wrong)
-
-
-@EVERY_TASK
-@given(data=st.data())
-@QUICK
-def test_every_observation_has_a_defined_action_nan_and_infinity_too(task, data):
-    policy = data.draw(st.one_of(tables(task), linear_policies(task)))
-    row = data.draw(st.lists(nasty_floats(), min_size=len(task.observations), max_size=len(task.observations)))
-    batch = policy.act(np.array([row, [0.0] * len(row)]))
-    assert_action_like(task, batch, 2)
-    assert_action_like(task, np.array([policy.act_one(row)]), 1)
 
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])

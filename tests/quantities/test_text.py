@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from generators import both_forms, of_columns, of_row, trees
+from generators import both_forms, of_columns, of_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,12 +24,6 @@ from policygen.quantities.tree import (
 )
 
 NAMES = ("x", "y", "spin", "theta_2")
-
-
-@given(trees(NAMES))
-@settings(max_examples=80, deadline=None)
-def test_text_of_a_tree_reads_back_to_an_equal_tree(tree):
-    assert parse_expression(to_text(tree), NAMES) == tree
 
 
 @given(
