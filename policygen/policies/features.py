@@ -20,7 +20,7 @@ from policygen.errors import PolicyError
 from policygen.quantities.grid import Grid
 from policygen.quantities.program import Lowering, Program
 from policygen.quantities.spelling import Array, ColumnFunction, RowFunction, column_function, row_function
-from policygen.quantities.text import is_name, parse_expression, unknown_name
+from policygen.quantities.text import is_name, parse_expression
 from policygen.quantities.tree import Lets, needed_by, remembered_in, slot_of
 from policygen.tasks.task import Task
 
@@ -115,7 +115,7 @@ class Reader:
         return [named[n] if n in named else self._part_step(lowering, decided, n) for n in self.remembered]
 
     def _part_step(self, lowering: Lowering, decided: Sequence[int], name: str) -> int:
-        k, label = place_in_decision(self.task, name)
+        k, label = places_in_decision(self.task)[name]
         if len(decided) == len(self.task.actuators) and not lowering.is_table(decided[0]):
             part = decided[k]
             if label is None and not self.task.actuators[k].is_choice:
@@ -193,18 +193,13 @@ def floats(row: Sequence[float] | Array) -> list[float]:
     return array("d", row).tolist()
 
 
-def place_in_decision(task: Task, name: str) -> tuple[int, int | None]:
-    """Return the position of the actuator of a part of the decision, and of the label if the part is a label's.
-
-    Raises:
-        PolicyError: no part has this name.
-    """
-    for k, (actuator, outputs) in enumerate(zip(task.actuators, task.outputs_by_actuator, strict=True)):
-        if actuator.name == name:
-            return k, None
-        if name in outputs:
-            return k, outputs.index(name)
-    raise PolicyError(unknown_name(name, [*task.observation_names, *task.decision_names]))
+def places_in_decision(task: Task) -> dict[str, tuple[int, int | None]]:
+    """Return for each of `decision_names` the position of its actuator, and that of the label if it is a label's."""
+    places: dict[str, tuple[int, int | None]] = {actuator.name: (k, None) for k, actuator in enumerate(task.actuators)}
+    for k, outputs in enumerate(task.outputs_by_actuator):
+        for label, output in enumerate(outputs):
+            places.setdefault(output, (k, label))
+    return places
 
 
 def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float64]]]:
@@ -212,11 +207,11 @@ def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float6
 
     It holds a number, a label's index, or 1 or 0 for a label.
     """
-    places = [place_in_decision(task, name) for name in task.decision_names]
+    places = places_in_decision(task)
 
     def columns(actions: Array) -> list[npt.NDArray[np.float64]]:
         parts = actions[:, None] if task.action_space == "discrete" else actions
-        own = ((parts[:, k], label) for k, label in places)
+        own = ((parts[:, k], label) for k, label in map(places.__getitem__, task.decision_names))
         return [np.asarray(part if label is None else part == label, np.float64) for part, label in own]
 
     return columns
