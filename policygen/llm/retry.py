@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
 
 from policygen.errors import PolicygenError, ProviderError, RejectedParameter, TransientProviderError
 from policygen.llm.base import LLMOptions, Provider, cost, token_count
@@ -20,6 +21,9 @@ _ADDED_TOKENS = 4_000  # that a chat template and a hidden system prompt may add
 RETRIES = 5  # repetitions of a request after transient faults
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
+# Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together. The retries
+# outlast a rate limit per minute.
+_usual_wait = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,31 +102,34 @@ def ask(
                 reply = replace(reply, seconds=time.perf_counter() - started)
                 return _sanitised(provider, prompt, reply, max_output_tokens, options)
 
-    tries = 0
-    while True:
-        tries += 1
-        try:
-            return one_try()
-        except TransientProviderError as error:
-            fault = error
-        if tries > RETRIES:
-            raise ProviderError(f"gave up after {'1 try' if tries == 1 else f'{tries} tries'}: {fault}")
+    def seconds_to_wait(state: RetryCallState) -> float:
         # Servers that ask for no wait, or for too short a one, refuse the next tries as well.
-        seconds = max(_usual_wait(tries), fault.retry_after or 0.0)
+        seconds = max(_usual_wait(state), getattr(_fault(state), "retry_after", None) or 0.0)
         if seconds > LONGEST_WAIT:
             longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
-            raise ProviderError(f"the server asks to wait {longer}: {fault}")
+            raise ProviderError(f"the server asks to wait {longer}: {_fault(state)}") from None
+        return seconds
+
+    def announce(state: RetryCallState) -> None:
         now = time.time()
-        on_wait(Wait(spec, now, now + seconds, str(fault)))
-        sleep(seconds)
+        on_wait(Wait(spec, now, now + state.upcoming_sleep, str(_fault(state))))
+
+    retrying = Retrying(
+        retry=retry_if_exception_type(TransientProviderError),
+        wait=seconds_to_wait,
+        stop=stop_after_attempt(RETRIES + 1),
+        sleep=sleep,
+        before_sleep=announce,
+        reraise=True,
+    )
+    try:
+        return retrying(one_try)
+    except TransientProviderError as error:
+        raise ProviderError(f"gave up after {RETRIES + 1} tries: {error}") from None
 
 
-def _usual_wait(tries: int) -> float:
-    """Return 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together.
-
-    The five retries of the default outlast a rate limit per minute.
-    """
-    return min(2.0**tries + random.uniform(0, 2), 60.0)
+def _fault(state: RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:

@@ -72,6 +72,11 @@ def test_a_wait_is_waited_unless_it_is_too_long(asked: Asked) -> None:
     assert asked.waits[1] >= 2  # the server's wait is a lower bound
 
 
+def test_a_limit_by_the_minute_is_outlasted_though_the_server_asks_for_no_wait(asked: Asked) -> None:
+    asked(Failing(*[TransientProviderError("busy", retry_after=0)] * 5, answer="answer"))
+    assert sum(asked.waits) > 60
+
+
 @pytest.mark.parametrize("counts", [(10_000_000, 100), (100, 10_000_000), (9_000_000, 9_000_000)])
 def test_a_count_that_the_texts_cannot_have_is_not_believed(asked: Asked, counts: tuple[int, int]) -> None:
     reply = Reply("word " * 60, "mine", *counts)
@@ -106,6 +111,12 @@ def test_a_budget_that_ends_passes_through_before_anything_is_sent(asked: Asked,
     with pytest.raises(BudgetExhausted, match="that many calls"):
         asked(provider, before_try=charge)
     assert provider.requests == calls
+
+
+def test_a_rejected_parameter_is_dropped_once_and_charged(asked: Asked) -> None:
+    provider = Dropping(RejectedParameter("no style", "style"))
+    assert asked(provider).text == "answer"
+    assert (provider.dropped, asked.charges, asked.waits) == (["style"], 2, [])
 
 
 @pytest.mark.parametrize(
