@@ -141,7 +141,7 @@ def _value(program: Program, step: Step, x: Sequence[Any], inputs: Mapping[str, 
             least = max(score.low for score in x)
             return around([float(i) for i, score in enumerate(x) if score.high >= least])
         case "look_up":
-            grid, entries = program.tables[step.data]
+            grid, entries = program.table
             bins = []
             for value, dimension in zip(x, grid.dimensions, strict=True):
                 first, last = (np.searchsorted(dimension.rounded_edges, e, "right") for e in (value.low, value.high))

@@ -116,7 +116,7 @@ class Reader:
 
     def _part_step(self, lowering: Lowering, decided: Sequence[int], name: str) -> int:
         k, label = places_in_decision(self.task)[name]
-        if len(decided) == len(self.task.actuators) and not lowering.is_table(decided[0]):
+        if lowering.table is None:
             part = decided[k]
             if label is None and not self.task.actuators[k].is_choice:
                 part = lowering.add("single", part)

@@ -42,7 +42,7 @@ class Step:
             `finite`: its argument with NaN as 0 and infinities as +-1e6;
             `start`: its first argument, a remembered value, or the second one if that is NaN (the first step);
             `contains`: whether the text in its columns contains the phrase `data`;
-            `look_up`: the entry of a table for binned values, `data` is the table's position in `Program.tables`;
+            `look_up`: the entry of the program's table for binned values;
             `part`: number `data` of the action that `look_up` found;
             `highest`: the position of its largest argument, on a tie the first;
             `limited`: its argument within `data` = (low, high, whether it is rounded to an integer);
@@ -64,14 +64,14 @@ class Program:
         inputs: names of the numbers of a row; it may hold observations, remembered values and constants.
         results: positions of the steps whose values are wanted.
         names: names of features and outputs by the position of their steps, for code that people read.
-        tables: the grid and the entries, shape (cells, ...), of each table that `look_up` reads.
+        table: the grid and the entries, shape (cells, ...), of the table that `look_up` reads, if there is one.
     """
 
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
     results: tuple[int, ...]
     names: dict[int, str] = field(default_factory=dict)
-    tables: tuple[Any, ...] = ()
+    table: Any = None
 
 
 class Lowering:
@@ -86,7 +86,7 @@ class Lowering:
         self._inputs = (*observed, *others)
         self._steps: list[Step] = []
         self._known: dict[Step, int] = {}
-        self._tables: list[Any] = []
+        self.table: Any = None  # see `Program`
         self._labels: dict[int, str] = {}
         self.inputs = {name: self.add("input", data=position) for position, name in enumerate(self._inputs)}
         self.named = {name: self.add("finite", self.inputs[name]) for name in observed}
@@ -133,14 +133,10 @@ class Lowering:
 
     def look_up(self, values: Sequence[int], grid: Any, entries: Any) -> int:
         """Return the step that finds the entry of a table for one value per dimension of its grid."""
-        self._tables.append((grid, entries))
+        self.table = grid, entries
         unread = self.add("number", data=0.0)  # in place of a value that has a single bin
         read = (value if d.edges else unread for value, d in zip(values, grid.dimensions, strict=True))
-        return self.add("look_up", *read, data=len(self._tables) - 1)
-
-    def is_table(self, position: int) -> bool:
-        """Whether a step looks up a table."""
-        return self._steps[position].op == "look_up"
+        return self.add("look_up", *read)
 
     def add(self, op: str, *arguments: int, data: Any = None) -> int:
         """Return the position of a step, which is new unless an equal one exists; operations on constants are done."""
@@ -179,7 +175,7 @@ class Lowering:
             step = self._steps[old]
             steps.append(Step(step.op, tuple(new[i] for i in step.arguments), step.data))
         names = {new[i]: name for i, name in self._labels.items() if i in new}
-        return Program(self._inputs, tuple(steps), tuple(new[i] for i in results), names, tuple(self._tables))
+        return Program(self._inputs, tuple(steps), tuple(new[i] for i in results), names, self.table)
 
 
 def finite_number(value: float) -> float:

@@ -94,7 +94,7 @@ class _PythonWriter(Writer):
                 inside = self.call("limited", a, self.bind(float(low)), self.bind(float(high)))
                 return self.call("rint", inside) if integer else inside
             case "look_up":
-                return self.look_up(values, *self.program.tables[step.data])
+                return self.look_up(values, *self.program.table)
         if self.is_plain(step):
             return self.call(step.op, *values)
         return f"{_NAMES[step.op]}({', '.join(values)})"

@@ -30,7 +30,7 @@ def assert_sound(policy: Policy) -> None:
     program = policy.program
     numbers = [i for i, x in enumerate(steps) if isinstance(x, Interval)]
     width = [task.width, len(policy.remembers)]
-    every = row_function(type(program)(program.inputs, program.steps, tuple(numbers), {}, program.tables), width)
+    every = row_function(type(program)(program.inputs, program.steps, tuple(numbers), {}, program.table), width)
     memory = [math.nan] * width[1]
     for _ in range(50):
         row = np.where(rng.random(len(low)) < 0.3, rng.choice([low, high]), rng.uniform(low, high)).tolist()

@@ -149,11 +149,11 @@ class Source(Writer):
                 return self.call("equals", values[0], str(step.data))
             case "part":
                 part = self.call("part", values[0], str(step.data))
-                return self.call("real", part) if self.program.tables[0][1].dtype.kind == "i" else part
+                return self.call("real", part) if self.program.table[1].dtype.kind == "i" else part
             case "/" if (divisor := self.program.steps[step.arguments[1]]).op == "number" and divisor.data:
                 return f"({values[0]} / {values[1]})"
             case "look_up":
-                return self._look_up(values, *self.program.tables[step.data])
+                return self._look_up(values, *self.program.table)
         return self.call(step.op, *values)
 
     def highest(self, values: Sequence[str]) -> str:
