@@ -99,13 +99,10 @@ def parse(
     if policy is not None and not problems:
         written = policy.to_text()  # it may be longer than the text that it is from
         longest = max(map(len, written.splitlines()), default=0)
-        if longest > MAX_LINE:
-            problems.add(
-                None, f"a line of the policy has {longest:,} characters", f"at most {MAX_LINE:,} are read back"
-            )
-        elif len(written) > MAX_CHARACTERS:
-            found = f"the policy has {len(written):,} characters"
-            problems.add(None, found, f"at most {MAX_CHARACTERS:,} are read back")
+        limits = ("a line of the policy", longest, MAX_LINE), ("the policy", len(written), MAX_CHARACTERS)
+        for what, characters, most in limits:
+            if characters > most:
+                problems.add(None, f"{what} has {characters:,} characters", f"at most {most:,} are read back")
     if problems:
         more = len(problems) - MOST_PROBLEMS
         if more > 0:

@@ -93,7 +93,7 @@ class Policy(ABC):
     @property
     def finds_whole_action(self) -> bool:
         """Whether the decision is one step, which looks the whole action up."""
-        return self.program.steps[self.program.results[0]].op == "look_up"
+        return self.program.table is not None
 
     @cached_property
     def step(self) -> RowFunction:
