@@ -128,14 +128,16 @@ def test_an_error_inside_a_200_is_an_error_of_its_kind(
     service: Service, asked: Asked, error: object, passing: bool
 ) -> None:
     words = str(error["message"] if isinstance(error, dict) else error)
-    with ChatServer([Scripted(body={"error": error}), Scripted("ok")]) as server:
+    with ChatServer([*[Scripted(body={"error": error})] * 2, Scripted("ok")]) as server:
         provider = service.connect(server.url)
+        with pytest.raises(TransientProviderError if passing else ProviderError) as caught:
+            provider.complete(PROMPT, 100)
+        assert words[:20] in str(caught.value)
         if passing:
             assert asked(provider).text == "ok"
         else:
-            with pytest.raises(ProviderError) as caught:
+            with pytest.raises(ProviderError):
                 asked(provider)
-            assert words[:20] in str(caught.value)
     assert asked.charges == len(asked.waits) + 1 == 1 + passing
 
 
@@ -201,6 +203,13 @@ def test_a_refused_key_is_final_and_never_shown(service: Service, asked: Asked) 
     assert service.key not in repr(service.connect("http://127.0.0.1:9"))
 
 
+def test_a_bad_request_is_final_and_quoted(service: Service, asked: Asked) -> None:
+    with ChatServer([Scripted(status=400, error="the context is full"), Scripted("never")]) as server:
+        with pytest.raises(ProviderError, match="400: the context is full"):
+            asked(service.connect(server.url))
+        assert asked.charges == len(server.requests) == 1
+
+
 @pytest.mark.parametrize("one", [OPENAI, COMPATIBLE, GEMINI], ids=lambda one: one.name)
 @pytest.mark.parametrize(
     ("name", "said"),
@@ -242,6 +251,12 @@ def test_an_effort_that_a_model_lacks_is_the_users_to_correct(keys: None, asked:
         connect(GEMINI.spec, LLMOptions(reasoning_effort="none"))
 
 
+def test_a_local_server_that_is_down_is_said_at_once(service: Service, asked: Asked, unused_url: str) -> None:
+    with pytest.raises(ProviderError, match=rf"no server answers at {unused_url}.*: start the server"):
+        asked(service.connect(unused_url))
+    assert asked.waits == []
+
+
 @pytest.fixture
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of hosts that were looked up; none is found, and no name server is asked."""
@@ -259,6 +274,15 @@ def test_a_host_that_is_not_found_may_come_back(service: Service, asked: Asked, 
     with pytest.raises(ProviderError, match=r"gave up after 2 tries: .*no-such-host\.invalid.* cannot be reached"):
         asked(service.connect("http://no-such-host.invalid"), max_retries=1)
     assert len(asked.waits) == 1
+
+
+def test_a_refusal_from_another_machine_may_pass(
+    service: Service, asked: Asked, unused_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = socket.getaddrinfo("127.0.0.1", int(unused_url.rpartition(":")[2]), type=socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *host, **more: found)
+    with pytest.raises(ProviderError, match="gave up after 2 tries"):
+        asked(service.connect(unused_url.replace("127.0.0.1", "far.example")), max_retries=1)
 
 
 HOSTS = {OPENAI: "api.openai.com", GEMINI: "generativelanguage.googleapis.com", ANTHROPIC: "api.anthropic.com"}
