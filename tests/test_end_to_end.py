@@ -190,6 +190,27 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
 
 
+@pytest.mark.parametrize("limit", [0.0, 0.03])
+def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(limit: float) -> None:
+    with ChatServer([Scripted(NO_POLICY, tokens_in=2100, tokens_out=1000)] * 50) as server:
+        result = run(server, iterations=4, max_usd=limit, prices=(1.0, 5.0), max_output_tokens=1000)
+        spent = len(server.chats) * (2100 * 1.0 + 1000 * 5.0) / 1e6
+    assert figure(result, "USD") == pytest.approx(spent)
+    assert spent <= limit
+    assert result.record.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
+
+
+@pytest.mark.parametrize("limit", [10, 79])
+def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit: int) -> None:
+    settings = {"max_tokens": 1, "max_usd": 0}  # no model, so no tokens and no money
+    result = policygen.run("cartpole", iterations=6, max_episodes=limit, final_episodes=2, **settings)
+    assert (figure(result, "requests"), figure(result, "USD")) == (0, 0.0)
+    assert figure(result, "episodes") <= limit
+    assert "--max-episodes" in result.record.summary.stopped or f"of {limit} episodes" in result.record.summary.stopped
+    assert len(attempts_of(result.folder)) == len(result.attempts)
+    assert len(transcript_of(result.folder)) == figure(result, "attempts")
+
+
 # --- replies without a server ----------------------------------------------------------------------------------------
 
 

@@ -235,6 +235,11 @@ def test_a_missing_file_is_told_to_who_named_it(tmp_path):
         read(tmp_path / "none", str, named=UsageError)
 
 
+def test_a_string_with_many_dots_is_no_long_key():
+    text = ".".join(map(str, range(60)))
+    assert toml_of(f'version = "{text}"\n[a.b."c d"]\nx = 1.5') == {"version": text, "a": {"b": {"c d": {"x": 1.5}}}}
+
+
 @pytest.mark.parametrize(
     ("form", "text", "value"),
     [(str, "a", "a"), (json_of, "[1]", [1]), (toml_of, "a = 1", {"a": 1}), (bytes, "a", b"\xef\xbb\xbfa")],

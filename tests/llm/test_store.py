@@ -291,6 +291,8 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, asked: Asked) -> None:
     provider = connect(f"replay:{tmp_path}", LLMOptions())
     assert provider.diagnose().lines[0].endswith("1 reply of gpt-5-mini")
     assert asked(provider, _prompt(1)).text == FIRST.text
+    with pytest.raises(ProviderError, match=r"^[^\n]*holds 1 reply, and none to this request[^\n]*$"):
+        asked(provider, _prompt(2, content="something else"))
 
 
 @pytest.mark.parametrize(
@@ -312,9 +314,10 @@ def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str, said: str) 
         connect(_run(tmp_path, text), LLMOptions())
 
 
-def test_a_missing_run_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"replay:RUN needs a run folder.*nowhere"):
-        connect(f"replay:{tmp_path / 'nowhere'}", LLMOptions())
+@pytest.mark.parametrize("name", ["nowhere", ""])
+def test_a_missing_run_is_said(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^replay:RUN needs a run folder[^\n]*{name}[^\n]*$"):
+        connect(f"replay:{tmp_path / name}", LLMOptions())
 
 
 @pytest.mark.parametrize(("model", "expected"), [("builtin", False), ("gpt-5-mini", True)])

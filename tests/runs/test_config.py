@@ -44,6 +44,7 @@ def test_later_sources_win(tmp_path):
     [
         ("seed=7", "seed", 7),
         ("temperature=0.5", "temperature", 0.5),
+        ("temperature = 1", "temperature", 1.0),
         ("llm=openai:gpt-5-mini", "llm", "openai:gpt-5-mini"),
         ('llm="openai:x"', "llm", "openai:x"),
         ("base_url=http://localhost:1/v1?a=b", "base_url", "http://localhost:1/v1?a=b"),
@@ -69,6 +70,9 @@ def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
         ("policy=neural", "--set: `policy`: input should be 'table' or 'linear'"),
         ("temperature=nan", "--set: `temperature`: input should be"),
         ("timeout_seconds=0", "--set: `timeout_seconds`: input should be greater than 0"),
+        ("max_output_tokens=0", "--set: `max_output_tokens`: input should be greater"),
+        ("max_usd=-1", "--set: `max_usd`: input should be greater than or equal to 0"),
+        ("max_usd=nan", "--set: `max_usd`: input should be"),
         ("prices=inf/1", "--set: `prices.0`: input should be a finite number"),
         ("prices=[1, -1]", "--set: `prices.1`: input should be greater than or equal to 0"),
         ("prices=1", "--set: `prices`: value error, write IN/OUT"),
