@@ -177,6 +177,8 @@ def test_exact_scores_go_through_states_and_memories(monkeypatch):
         ("let a = b\nlet b = a + prev(a)\nleft = b\nright = 0", "a value would need itself"),
         ("left = prev(anlge)\nright = 0", "unknown name `anlge`; known are angle"),
         ("left = prev(angle + 1)\nright = 0", "prev() takes the name of one quantity"),
+        ("left = prev(angle, spin, 1)\nright = 0", "prev() takes the name of one quantity"),
+        ("left = prev\nright = 0", "unknown name `prev`"),
         ("left = left + 1\nright = 0", "unknown name `left`"),
     ],
 )

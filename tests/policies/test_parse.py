@@ -92,20 +92,27 @@ TOLERATED = {
     "prose around": f"I changed row 0.\n\n{PLAIN}\n\nThis should be better.",
     "prose with pipes": f"Keep |row - column| small.\n{PLAIN}",
     "prose that starts with let": f"Let me improve the table.\nLet us see:\n{PLAIN}",
+    "an earlier fenced block": f"```\nrow = 4\n```\nbut better:\n```\n{PLAIN}\n```",
     "a later block without a policy": f"```\n{PLAIN}\n```\n```\nThat is all.\n```",
     "a rule line": PLAIN.replace("\n| 0", "\n|:---|---:|:--:|\n| 0", 1),
+    "a grid of rules": "+---+---+---+\n" + PLAIN.replace("\n", "\n+---+---+---+\n"),
     "no outer pipes": "\n".join(line.strip("| ") for line in PLAIN.splitlines()),
     "bullets": "\n".join("- " + line for line in PLAIN.splitlines()),
+    "bold": PLAIN.replace("| row", "| **row**").replace("action", "**action**").replace("up", "**up**").replace("| 0 ", "| **0** "),
     "code": PLAIN.replace("up", "`up`").replace("row", "`row`"),
+    "capitals": PLAIN.replace("row", "Row").replace("up", "UP").replace("action", "Action"),
     "numbers of actions": PLAIN.replace("up", "3").replace("left", "0").replace("down", "1"),
     "names and numbers": PLAIN.replace("up", "up (3)").replace("left", "0 (left)").replace("down", "down: 1"),
+    "a comment in the middle": "| action | why | row | column |\n| up | safe | 0 | * |\n| left | | 1-2 | 0,3 |\n| down | - | * | * |",
     "reordered columns": "| action | column | row |\n| up | * | 0 |\n| left | 0,3 | 1-2 |\n| down | * | * |",
     "no header": "\n".join(PLAIN.splitlines()[1:]),
     "a column for comments": PLAIN.replace("action |", "action | why |").replace("up |", "up | safest | really |").replace("down |", "down | |"),
     "comments": PLAIN.replace("up |", "up |  # safest").replace("| action |", "| action |  # three columns"),
+    "a comment line": "# | row | column | action |\n// 4 x 4\n" + PLAIN,
     "ranges in words": PLAIN.replace("1-2", "1 to 2").replace("0,3", "{0, 3}"),
     "em-dash and blanks": PLAIN.replace("1-2", "1 — 2"),
     "comparisons": PLAIN.replace("| 0 |", "| <1 |").replace("1-2", "1,2"),
+    "any and all": PLAIN.replace("| * | * |", "| any | all |"),
     "restated and improved": "| row | column | action |\n| * | * | left |\n\nBetter:\n" + PLAIN,
     "a row twice": PLAIN + "\n| 0 | * | left |",
 }  # fmt: skip
@@ -115,6 +122,11 @@ TOLERATED = {
 def test_what_surrounds_and_decorates_a_table_does_not_matter(text):
     expected = [["up"] * 4, ["left", "down", "down", "left"], ["left", "down", "down", "left"], ["down"] * 4]
     assert lake_table(text) == expected
+
+
+def test_a_missing_column_means_any():
+    assert lake_table("| row | action |\n| 0 | up |\n| * | down |") == [["up"] * 4, *[["down"] * 4] * 3]
+    assert lake_table("| action |\n| right |") == [["right"] * 4] * 4
 
 
 @pytest.mark.parametrize(
@@ -127,14 +139,16 @@ def test_a_cell_names_bins(cell, bins):
     assert [i for i in range(4) if table[i][0] == "up"] == bins
 
 
-@pytest.mark.parametrize("cell", ["", "4", "-1", "0-4", "2-1", "1 2", "1.5", "a", "<0", "1e1", "٣٣", "0 or 1"])
+@pytest.mark.parametrize(
+    "cell", ["", "4", "-1", "0-4", "2-1", "1 2", "1.5", "a", "1;2", "0-", "<0", "1e1", "٣٣", "0 or 1", "(0,1)"]
+)
 def test_a_cell_that_is_no_bin_is_reported_and_never_guessed(cell):
     assert problems(f"| {cell} | * | up |\n| * | * | down |")[0].startswith(f"line 1: `{cell}` in column row")
 
 
 @pytest.mark.parametrize(
     "cell",
-    ["", "*", "forward", "4", "1.0", "up (2)", "up or left", "0000000000001", "left:" * 500, "(" * 900],
+    ["", "*", "forward", "4", "-1", "1.0", "up (2)", "up or left", "0000000000001", "left:" * 500, "(" * 900],
 )
 def test_a_cell_that_is_no_action_is_reported_and_never_guessed(cell):
     found = problems(f"| * | * | {cell} |")[0]
@@ -158,11 +172,14 @@ def test_numbers_outside_the_action_space_are_reported(cells):
 
 EQUATIONS = {
     "plain": "left = 0\nright = 2*angle + spin",
+    "bullets": "- left = 0\n* right = 2*angle + spin",
     "numbered": "1. left = 0\n2) right = 2*angle + spin",
     "bold": "**left** = 0\n**right = 2*angle + spin**",
+    "code": "`left` = 0\n`right = 2*angle + spin`",
     "scores": "score_left = 0\nscore(right) = 2*angle + spin",
     "indexed": "action[0] = 0\naction_1 = 2*angle + spin",
     "colon": "left := 0;\nright:= 2*angle + spin;",
+    "comments": "left = 0  # nothing\nright = 2*angle + spin  # falling right",
     "unicode": "left = 0\nright = 2×angle − −1·spin",
     "spaces": "left =\u00a00\nright\u2009=\u202f2*angle\u200b +\u3000spin",
 }  # fmt: skip
@@ -208,6 +225,11 @@ def test_a_feature_can_be_binned_and_the_header_says_which_quantities_count():
     assert [policy.act_one(row) for row in ([-1, 0, 1, 0], [0, 0, 1, 0], [-1, 0, 0, -1])] == [1, 0, 0]
 
 
+def test_bins_of_a_task_quantity_replace_its_edges():
+    policy = read("bins angle: [−0.1, 0, 1e-1]\n| angle | action |\n| 0-1 | left |\n| 2-3 | right |", CARTPOLE)
+    assert policy.grid == Grid((Dimension("angle", (-0.1, 0.0, 0.1)),))
+
+
 def test_features_that_nothing_reads_are_dropped():
     assert read("let a = row\nlet b = row\n| * | * | up |").lets == ()
     policy = read("let a = row\nlet b = a\nlet c = 1\nleft = b\ndown = 0\nright = 0\nup = 0")
@@ -238,11 +260,16 @@ PROBLEMS = {
     "two features but for case": ("let a = row\nlet A = row", "line 2: `A` is already a feature, `a`"),
     "unknown name": ("let a = rwo", "line 1: unknown name `rwo`; known are row"),
     "code": ("left = open('x')", "line 1: unknown function `open`; known are"),
+    "bins that fall": ("bins row: 2, 1\n| * | * | up |", "line 1: the bin edges of row must increase in single precision (float32): 2.0, 1.0"),
     "edges that are no numbers": ("bins row: 0, 0.0 + 1\n| 0-2 | * | up |\n| * | * | up |", "line 1: the bin edge `0.0 + 1` is not a number"),
     "too many edges": (f"bins row: {', '.join(map(str, range(501)))}", "line 1: row has 501 bin edges; write at most 500"),
+    "a long line of edges": (f"bins row: {', '.join(map(str, range(9_000)))}", "line 1: the line has 52,898 characters"),
     "a feature of the task, changed": (f"let {LAKE.features[0][0]} = 7", f"line 1: `{LAKE.features[0][0]}` is already a quantity of the task"),
     "too many cells": ("bins square: " + ",".join(map(str, range(400))) + "\nbins row: " + ",".join(map(str, range(999))) + "\nbins column: " + ",".join(map(str, range(99))) + "\n| * | * | up |", "the most is 1,000,000: use fewer bins"),
     "more cells than a headless table has": ("| 1 | 0 | 0 | left |", "line 1: the row has 4 cells; write 3"),
+    "near an action": ("| * | * | rigth |", "(did you mean right?)"),
+    "near an observation": ("left = colum", "known are column, square, row"),
+    "unknown column": ("| x | action |\n| 0 | up |", "line 1: the table has a column `x`; columns may be row, column, action"),
     "no action column": ("| row | column |\n| 0 | 1 |", "line 1: the table has no column `action`; write the header `| row | column | action |`"),
     "column twice": ("| row | row | action |\n| 0 | 1 | up |", "line 1: the header names a column twice"),
     "uncovered": ("| 0 | * | up |\n| 1 | 0 | up |", "11 of 16 cells have no row (the first is row 1, column 1); add rows, or end with a row for all others: `| * | * | left |`"),
@@ -259,6 +286,11 @@ PROBLEMS = {
 @pytest.mark.parametrize(("text", "problem"), PROBLEMS.values(), ids=PROBLEMS)
 def test_a_problem_says_where_what_was_found_and_what_to_write(text, problem):
     assert any(found.startswith(problem) or problem in found for found in problems(text))
+
+
+def test_a_feature_that_cannot_be_read_is_reported_once_and_keeps_its_name():
+    (found,) = problems("let lean = angel\nleft = lean\nright = 2*lean", CARTPOLE)
+    assert found == "line 1: unknown name `angel`; known are angle, position, velocity, spin, lean"
 
 
 def test_the_last_block_with_a_policy_counts_and_lines_keep_their_numbers():
@@ -315,6 +347,7 @@ def test_cells_that_a_revision_leaves_out_keep_the_incumbents_action(data, task)
 
 def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
     old = read("let lean = angle\nleft = -lean\nright = lean", CARTPOLE)
+    assert read("right = 2*lean", CARTPOLE, incumbent=old).to_text() == "let lean = angle\nleft = -lean\nright = 2*lean"
     new = read("let lean = angle + spin\nright = 2*lean", CARTPOLE, incumbent=old)
     assert to_text(dict(new.lets)["lean"]) == "angle + spin"
     assert [to_text(node) for _, node in new.equations] == ["-lean", "2*lean"]
@@ -375,6 +408,55 @@ def test_a_reply_may_say_that_it_cannot_improve_on_the_best(text):
     assert not parse(text, LAKE, "table").resigned
 
 
+def test_a_policy_is_read_whatever_is_said_of_it():
+    row, old = "| * | * | up |", TablePolicy.from_actions(LAKE, np.zeros(16))
+    for before in ("There was no improvement.\n```\n", "```\nno improvement\n```\n```\n", "```\n# no improvement\n"):
+        assert parse(f"{before}{row}\n```", LAKE, "table", old).policy is not None
+
+
+# --- replies in the manner of chat models ----------------------------------------------------------------------------
+
+UP, DOWN, LEFT, RIGHT = 3, 1, 0, 2
+GOOD = {
+    "cartpole-table": {(0, 0, 0.05, 0): 1, (0, 0, -0.05, 9): 0, (0, 0, 0.01, 0.1): 1, (0, 0, 0.01, -0.1): 0},
+    "cartpole-equations": {(0, 0, 0.1, 0): 1, (0, 0, -0.1, 0): 0, (1, 0, 0, 0): 1},
+    "cartpole-feature": {(0, 0, 0.01, 0): 1, (0, 0, 0.01, -0.1): 0},
+    "cartpole-two-tables": {(0, 0, 0.01, 0): 1, (0, 0, -0.01, 0): 0},
+    "frozenlake-full": {(0,): LEFT, (1,): UP, (6,): LEFT, (7,): LEFT, (9,): DOWN, (13,): RIGHT, (14,): DOWN},
+    "frozenlake-rules": {(0,): LEFT, (4,): LEFT, (13,): RIGHT, (12,): DOWN, (9,): DOWN, (1,): UP},
+    "frozenlake-linear": {(3,): RIGHT, (12,): DOWN, (0,): LEFT},
+}
+BAD: dict[str, list[tuple[int | None, str]]] = {
+    "cartpole-wrong-cells": [(4, "column angle is out of range"), (5, "`push` is not an action"), (6, "`low` in column angle"), (6, "`1 2` in column spin"), (7, "4 cells"), (8, "`lft`")],
+    "cartpole-prose": [(None, "no policy was found")],
+    "cartpole-cut-off": [(6, "the block of the policy is not closed"), (6, "2 cells")],
+    "cartpole-wrong-name": [(2, "unknown name `angel`"), (4, "`0.5velocity` is not a number"), (5, "unknown output `forward`")],
+    "cartpole-code": [(None, "no policy was found")],
+    "frozenlake-numbered": [(1, "has a column `#`")],
+    "frozenlake-wrong-ranges": [(3, "runs backwards"), (4, "out of range"), (5, "`-1` in column row"), (6, "names no bin"), (7, "`north` is not an action")],
+    "frozenlake-other-columns": [(2, "has a column `x`"), (2, "has a column `y`")],
+    "frozenlake-revision": [(None, "14 of 16 cells have no row")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_reply_is_read_as_meant(name):
+    task = CARTPOLE if name.startswith("cartpole") else LAKE
+    policy = read((REPLIES / f"{name}.md").read_text(encoding="utf-8"), task)
+    for observation, action in GOOD[name].items():
+        assert policy.act_one(observation) == action, observation
+    assert read(policy.to_text(), task) == policy
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_reply_is_answered_with_every_problem_and_its_line(name):
+    task = CARTPOLE if name.startswith("cartpole") else LAKE
+    found = parse((REPLIES / f"{name}.md").read_text(encoding="utf-8"), task).problems
+    assert [problem.line for problem in found] == [line for line, _ in BAD[name]]
+    for problem, (_, words) in zip(found, BAD[name], strict=True):
+        assert words in str(problem)
+
+
 @pytest.mark.parametrize(
     ("file", "task", "at_least"),
     [("model_cartpole_lean.md", "cartpole", 475.0), ("model_frozenlake_first.md", "frozenlake", 0.74)],
@@ -386,8 +468,26 @@ def test_a_real_reply_is_read_and_solves_its_task(file: str, task: str, at_least
 
 # --- anything at all -------------------------------------------------------------------------------------------------
 
+PIECES = ["|", "*", "let ", "bins ", "=", "```", "\n", "\u2028", "\0", "action", "row", "angle", "left", "(", ")", "-", "9" * 30, "e999", "if", "\ud800", "–", "²", "#", "//", ",", "0", ">=", "**", "`", " "]  # fmt: skip
 
-REPEATED = ["|", "| * | * | * | * | lft |\n", "let q = velocty\n", "a=b\n", "```\n", "obs0 ", "| * | * | * | * | " + "(" * 3_900 + "|\n"]  # fmt: skip
+
+@given(
+    st.one_of(st.text(max_size=300), st.lists(st.sampled_from(PIECES), max_size=40).map("".join)),
+    st.sampled_from([CARTPOLE, LAKE, ARM, GRIDLESS]),
+    st.sampled_from([None, "table", "linear"]),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, free):
+    parsed = parse(text, task, kind, free_grid=free)
+    assert (parsed.policy is None) == bool(parsed.problems)
+    assert all("\n" not in problem.expected for problem in parsed.problems)
+    if parsed.policy is not None:
+        assert parse(parsed.policy.to_text(), task).policy == parsed.policy
+        assert len(parsed.policy.act(np.random.default_rng(0).normal(size=(5, len(task.observations))))) == 5
+
+
+REPEATED = ["|", "| * | * | * | * | lft |\n", "let q = velocty\n", "a=b\n", "```\n", "\n", "obs0 ", "| * | * | * | * | " + "(" * 3_900 + "|\n"]  # fmt: skip
 HUGE = {
     **{piece[:20]: (piece * (MAX_CHARACTERS // len(piece) + 1))[:MAX_CHARACTERS] for piece in REPEATED},
     "many features": "".join(f"let a{i}=spin\n" for i in range(20_000)),
@@ -482,3 +582,12 @@ def test_a_problem_of_an_expression_names_what_was_written_and_no_part_of_python
 )
 def test_a_table_of_full_width_signs_or_drawn_lines_is_a_table(text: str) -> None:
     assert parse(text, LAKE).policy == parse(PLAIN, LAKE).policy != None  # noqa: E711
+
+
+@pytest.mark.parametrize("line", ["left = 3*spin", "right: -3*angle", "| 0 | up | | 1 | down |"])
+def test_a_line_beside_a_table_that_is_no_row_of_it_is_a_problem(line: str) -> None:
+    task = CARTPOLE if "angle" in line or "spin" in line else LAKE
+    label, name = task.actuators[0].labels[0], task.grid.names[0]
+    incumbent = parse(f"| * | {label} |\n", task, "table").policy
+    parsed = parse(f"```\n| {name} | action |\n{line}\n| * | {label} |\n```", task, "table", incumbent)
+    assert [problem.line for problem in parsed.problems] == [3]

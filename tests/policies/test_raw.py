@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 SPACES: dict[str, spaces.Space[Any]] = {
     "number": spaces.Discrete(3),
     "image": spaces.Box(-1, 1, (2, 2)),
+    "counts": spaces.MultiDiscrete([3, 2]),
     "dict": spaces.Dict({"goal": spaces.Box(-1, 1, (2,)), "arm": spaces.Discrete(4)}),
     "tuple": spaces.Tuple((spaces.Discrete(5), spaces.Box(0, 1, (1,)))),
 }
