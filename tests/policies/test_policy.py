@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators import linear_policies, tables
+from generators import linear_policies, nasty_floats, tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import ARM, CHECKOUT, PAIR, discovered, environment
@@ -64,14 +64,18 @@ def assert_action_like(task: Task, batch: np.ndarray, n: int) -> None:
 def test_a_policy_acts_alike_on_a_batch_and_one_by_one(task, data, dtype, seed):
     rows = observations(task, 40, seed, dtype)
     table, linear = data.draw(tables(task)), data.draw(linear_policies(task))
+    strange = data.draw(st.lists(nasty_floats(), min_size=task.width, max_size=task.width))
     assert np.array_equal(table.actions[table.cells(rows)], table.act(rows))
     for policy in (table, linear):
         batch = policy.act(rows)
         assert_action_like(task, batch, 40)
+        assert_action_like(task, policy.act(np.array([strange, [0.0] * task.width])), 2)
+        assert_action_like(task, np.array([policy.act_one(strange)]), 1)
         one_by_one = np.array([policy.act_one(row) for row in rows])
         # A feature may fall on an edge, and two scores may be equal, to the last bit.
         same = np.isclose(batch, one_by_one, rtol=1e-4, atol=1e-4).all(axis=tuple(range(1, batch.ndim)))
-        assert same.mean() > 0.9 if policy.reader.features or policy is linear else same.all()
+        least = 0.97 if policy is linear else 0.9 if policy.reader.features else 1
+        assert same.mean() >= least
 
 
 @given(data=st.data(), power=st.integers(0, 63), dtype=st.sampled_from("efdgbBhHiIqQ?O"))

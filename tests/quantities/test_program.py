@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from policygen.errors import ExpressionError
 from policygen.quantities.operations import FUNCTIONS, OPERATIONS, ROWS, Operation
 from policygen.quantities.program import Lowering, finite_number
-from policygen.quantities.spelling import column_function, row_function
+from policygen.quantities.spelling import column_function, finite, row_function
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Name, Number, slot_of
 
 NAMES = ("x", "y", "spin", "theta_2")
+UNITS = 4 * np.finfo(float).eps
 FLOAT_ROWS = st.lists(st.tuples(*[nasty_floats()] * 4), min_size=1, max_size=20)
 
 
@@ -72,12 +73,22 @@ def test_rows_columns_and_the_definition_agree_to_the_last_bit_where_every_opera
         *(("(1e300*one)*1e300", math.inf), ("atan2(zero, -zero)", 0.0), ("not (zero/zero)", 0.0)),
         *(("where(zero/zero, 1, 2)", 1.0), ("min(zero/zero, 1)", math.nan), ("clip(one, 3, 2)", 2.0)),
         *(("log(zero)^0.5", math.nan), ("log(zero)^(one/2)", math.inf), ("1/0 + zero", math.inf)),
+        *(("log(zero - one)", math.nan), ("sqrt(log(zero))", math.nan), ("(zero - one)^0.5", math.nan)),
+        ("pow(log(zero), 0.5 + zero)", math.inf),
         *(("where(zero > 0, 1, log(zero) - log(zero))", math.nan), ("floor(1e300 + zero)", 1e300)),
     ],
 )
 def test_what_has_no_value_follows_ieee_754_and_zero_has_no_sign(text, value):
     for zero in (0.0, -0.0):
         assert same(both_forms(text, zero=zero, one=1.0), value)
+
+
+@given(st.lists(st.floats(), min_size=1))
+def test_features_never_hand_on_what_is_not_finite(numbers):
+    made = finite(np.array(numbers)).tolist()
+    assert made == list(map(finite_number, numbers))
+    assert all(map(math.isfinite, made))
+    assert (finite_number(math.nan), finite_number(-math.inf)) == (0.0, -1e6)
 
 
 def test_equal_subterms_are_one_step_and_steps_without_use_are_left_out():
@@ -125,6 +136,18 @@ def test_a_name_means_one_operation():
     symbols = [row.syntax for row in ROWS if row.syntax]
     assert len(symbols) == len(set(symbols))
     assert set(FUNCTIONS.values()) | {row for row in ROWS if row.level} == set(OPERATIONS.values())
+
+
+@given(st.sampled_from(sorted(set(OPERATIONS) - {"fixed"})), st.lists(nasty_floats(), min_size=8, max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_each_operation_is_within_four_units_of_its_definition(name, numbers):
+    row = OPERATIONS[name]
+    for count in range(row.fewest, row.most + 1):
+        node, expected = of_names(row, count), row.scalar(*numbers[:count])
+        with np.errstate(all="ignore"):
+            column = of_columns(node, LETTERS)([np.array([number]) for number in numbers])
+        assert same(float(np.ravel(column)[0]), expected, UNITS)
+        assert same(of_row(node, LETTERS)(numbers), expected, UNITS)
 
 
 @EVERY_ROW
