@@ -31,7 +31,7 @@ def test_a_bin_for_each_integer_is_told_in_one_line() -> None:
     show = {"details": 8000}
     text = render_template("_grid", {"grid": grid_view(Grid((stock, floor, count, speed))), "show": show})
     beyond = "the first and the last bin also hold what lies beyond"
-    assert text.splitlines()[2:] == [
+    assert text.splitlines()[1:] == [
         f"- stock: bin i is the value i - 20, 0 to 40; {beyond}",
         f"- floor: bin i is the value i + 2, 0 to 6; {beyond}",
         "- count: bin i is the value i, 0 to 3",
