@@ -125,7 +125,8 @@ def ask(
     try:
         return retrying(one_try)
     except TransientProviderError as error:
-        raise ProviderError(f"gave up after {RETRIES + 1} tries: {error}") from None
+        tries = f"{RETRIES + 1} tries" if RETRIES else "1 try"
+        raise ProviderError(f"gave up after {tries}: {error}") from None
 
 
 def _fault(state: RetryCallState) -> BaseException | None:
