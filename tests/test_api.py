@@ -138,6 +138,8 @@ def test_importing_the_library_is_cheap() -> None:
     code = code.replace("import sys, policygen", "import sys; from policygen import Policy").replace("'numpy', ", "")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert done.stdout.strip() == "[]"
+    code = "import sys; sys.argv = ['p', '--help']; import policygen.cli; assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
 
 
 # --- an environment of one's own -------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ MISTAKES = [
         "one model; compare several with: policygen sweep TASK --llm openai:a --llm",
     ),
     ("resume folder", "folder is not a run folder"),
+    ("resume nowhere", "is not a run folder"),
     ("show nowhere", "cannot read nowhere"),
     ("show typed.toml", "typed.toml"),
     ("eval nope.txt --task cartpole", "cannot read nope.txt"),

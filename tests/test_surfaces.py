@@ -53,6 +53,37 @@ def test_no_surface_computes_an_interval(path: Path) -> None:
     assert found == set(), f"{path.name}: take the interval from policygen.runs.facts (`plus_minus`) or from a score"
 
 
+# Calls of which intervals and p-values are made, and `ddof`, the mark of a spread of a sample.
+FORMULAS = {
+    *("ddof", "sem", "ppf", "cdf", "sf", "stdtr", "stdtrit", "betaincinv", "betainc", "bootstrap", "multinomial"),
+    *("permutation_test", "ttest_1samp", "ttest_ind", "ttest_ind_from_stats", "ttest_rel", "mannwhitneyu", "wilcoxon"),
+}
+PLACES = {
+    "episodes/score.py": {"ddof", "stdtr", "stdtrit", "ttest_ind"},  # returns of episodes
+    "episodes/requirements.py": {"betaincinv"},  # shares of episodes
+    "extensions/plots/curves.py": {"bootstrap"},  # scores of runs
+    "extensions/compare/comparison.py": {"ddof"},  # the standard deviation that the table shows
+}
+
+
+def formulas(source: str) -> set[str]:
+    """The names and numbers in a program from which an interval or a p-value is computed."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            found.add(node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""))
+            found |= {keyword.arg or "" for keyword in node.keywords}
+        elif isinstance(node, ast.Constant) and node.value in QUANTILES | {2.576}:
+            found.add("a normal quantile")
+    return found & (FORMULAS | {"a normal quantile"})
+
+
+def test_each_formula_stands_in_one_place() -> None:
+    assert formulas("half = 1.96 * x.std(ddof=1); p = ttest_rel(a, b)") == {"a normal quantile", "ddof", "ttest_rel"}
+    found = {path.relative_to(PACKAGE).as_posix(): formulas(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+    assert {name: own for name, own in found.items() if own} == PLACES
+
+
 def test_only_the_table_of_facts_names_the_final_score() -> None:
     named = []
     for path in sorted(PACKAGE.rglob("*.py")):

@@ -156,6 +156,8 @@ def test_early_ends_depend_on_what_is_unusual_there_and_their_reward_does_not_co
     # Without ends and rewards nothing is relevant; nor are constants.
     still = [played(np.zeros(50), np.zeros((51, 3)), np.zeros((50, 1)), ended=False)]
     assert relevance_of(still, unnamed(3)).relevant == []
+    about = "The reward of a step is 1 minus q1."  # no text makes anything relevant
+    assert relevance_of(still, replace(unnamed(3), about=about)).relevant == []
     assert relevance_of([], unnamed(3)).relevant == []
 
 

@@ -17,13 +17,17 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, LEANING, Written, fenced
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.evidence import arrived
+from policygen.episodes.players import Simulator
+from policygen.episodes.score import episode_seeds, sampled_score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
 from policygen.policies.parse import parse
+from policygen.policies.table import TablePolicy
 from policygen.prompts.history import best_view
 from policygen.prompts.render import Show, _amounts, render_prompt, render_repair, template_variables
 from policygen.quantities.operations import FUNCTION_NAMES
+from policygen.runs.attempt import Attempt, Played, saved
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context
 from policygen.search.loop import new_search
@@ -337,6 +341,34 @@ def test_the_lines_of_the_best_policy_shrink_after_everything_else() -> None:
             assert {name: getattr(before, name) for name in others} == least
     assert amounts[-1].policy < amounts[0].policy
     assert amounts[-1].facts < amounts[0].facts
+
+
+def test_a_prompt_after_twenty_attempts_and_episodes_of_500_steps_is_short() -> None:
+    task = policygen.load_task("cartpole")
+    assert task.grid is not None
+    config, search, rng = effective_config(task, "cartpole"), new_search(task), np.random.default_rng(0)
+    # Keeps the pole up for 500 steps from 19 of the 20 starts.
+    rows = ("| 2 | 1 | 1 | 2 | right |", "| * | * | 4,5 | 2-5 | right |", "| * | * | 2,3 | 3-5 | right |")
+    best = parse("\n".join([*rows, "| * | * | * | * | left |"]), task).policy
+    assert isinstance(best, TablePolicy)
+    with Simulator(task) as simulator:
+        for number in range(1, 21):
+            if number == 10:
+                search.add(Attempt(number, None, None, problems=parse("go left", task).problems))
+                continue
+            actions = best.actions.copy()
+            changed = rng.integers(task.grid.size, size=12)
+            actions[changed] = 1 - actions[changed]
+            policy = best if number == 15 else TablePolicy.from_actions(task, actions)
+            trajectories = simulator.play(policy, episode_seeds(0, "bench", 20))
+            search.buffer.add(arrived(number, trajectories, task))
+            score = sampled_score(trajectories, simulator.engine)
+            search.add(Attempt(number, saved(policy), score, Played.of(trajectories), accepted=number in (1, 15)))
+    search.best = search.attempts[14]
+    search.best_score = search.best.score
+    prompt = render_prompt(replace(search.context(config), number=21), config)
+    assert "500 steps" in texts(prompt)[1]
+    assert prompt.characters <= 9_061  # 9,000, and the line that introduces bins
 
 
 class Dose(gym.Env[Any, Any]):
