@@ -131,3 +131,8 @@ def test_new_keeps_what_a_model_was_asked_and_replied(line: Line) -> None:
     assert 'name = "torque"' in Path("a.toml").read_text()
     replies = [one["reply"]["text"] for one in lines_of(Path("a.transcript.jsonl")) if one.get("reply")]
     assert replies == ["no", GOOD.strip()]
+    with ChatServer(["no", GOOD]) as server:
+        said = line(*asking[:3], "b.toml", *asking[4:-1], server.openai_url, "--max-calls", 1)
+    assert "all 1 calls (--max-calls) are used" in said.err
+    assert len(server.chats) == 1
+    assert Path("b.toml").exists()

@@ -96,6 +96,15 @@ def test_validation_is_within_the_limit_and_exact_scores_need_none() -> None:
     assert (lake.standing.validated_mean, lake.standing.validated_episodes) == (None, 0)
 
 
+def test_proposals_that_cannot_be_scored_are_not_asked_for() -> None:
+    provider = Written([LEANING] * 9)
+    settings = {"iterations": 9, "episodes": 5, "warmup_episodes": 5, "final_episodes": 2, "max_episodes": 5 + 15 + 10}
+    result = policygen.run("cartpole", llm=provider, **settings)
+    scored = [attempt for attempt in result.attempts if attempt.score is not None and attempt.number]
+    assert len(provider.prompts) == len(scored)
+    assert all(attempt.verdict != "not scored: the episodes are used up" for attempt in result.attempts)
+
+
 def test_a_clearly_better_policy_becomes_the_best_and_a_worse_one_does_not() -> None:
     result = run([LEANING, ALWAYS_LEFT, FALLING, LEANING, ALWAYS_LEFT])
     assert [a.number for a in result.attempts if a.accepted] == [1, 3]
