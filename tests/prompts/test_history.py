@@ -233,3 +233,13 @@ def test_an_episode_that_ends_early_loses_what_would_have_followed() -> None:
     assert found["first"] >= 60
     assert found["row"]["step"] in range(49, 54)
     assert not lost([np.zeros(50)] * 5, [np.ones(50)] * 5, first_seed=100)["paired"]
+
+
+def test_what_is_remembered_of_proposals_is_the_same_however_it_was_gathered() -> None:
+    context = long_run("linear", 120)
+    whole = attempt_views(replace(context, buffer=ReplayBuffer()))
+    for count in (1, 2, 50, 120, 70, 120):  # a prompt each; then an earlier state of the same run, and on again
+        part = replace(context, attempts=context.attempts[:count])
+        alone = replace(part, buffer=ReplayBuffer())
+        assert attempt_views(part) == attempt_views(alone)
+    assert attempt_views(context) == whole

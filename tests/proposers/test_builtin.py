@@ -23,6 +23,7 @@ from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
 from policygen.proposers.builtin_linear import has_zero_weights
+from policygen.quantities.tree import constants
 from policygen.runs.notes import IDEA
 from policygen.search.resume import load_run
 
@@ -213,3 +214,12 @@ def test_policies_are_drawn_from_the_seed_alone(kind: str, tmp_path: Path) -> No
     # Other scores, by other numbers of episodes, change nothing.
     assert proposals(tmp_path / "b", policy=kind, seed=300, episodes=6) == first
     assert proposals(tmp_path / "c", policy=kind, seed=301) != first
+
+
+def test_tuning_begins_at_what_was_drawn(tmp_path: Path) -> None:
+    result = policygen.run(
+        "cartpole", llm="random", policy="equations", refine="cma:60", iterations=1, out=tmp_path, seed=300, **DRAWN
+    )
+    (attempt,) = result.attempts[1:]
+    assert attempt.score.mean > attempt.tuned.proposed_score.mean
+    assert any(abs(weight) > 0.1 for _, node in attempt.proposed.equations for weight in constants(node))

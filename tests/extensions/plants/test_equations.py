@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from policygen.extensions.plants.equations import Equations
 from policygen.extensions.plants.plant import FITTED_PLANT, PLANT, Plant, PlantRecord, PredictionError
 from policygen.runs.attempt import Attempt
 from policygen.runs.logbook import attempt_from_record, attempt_to_record
+from policygen.tasks.spaces import Observation
 
 EVERY_KIND = """
 let later = rate + 0.75*sin + 0.15*torque
@@ -95,6 +97,15 @@ def test_the_margin_is_positive_where_an_episode_ends(ends: str, inside: float, 
     assert float(margin([np.array(inside)])[0]) < 0 < float(margin([np.array(outside)])[0])
     for no_bound in ("x", "1", "x == 2", "x > prev(x)", "not x > 2"):
         assert equations(f"ends = {no_bound}", LINE).margin is None
+
+
+def test_an_observation_called_ends_is_that_observation() -> None:
+    named = Plant(next=(("ends", "ends + u"),), reward="2*ends")
+    task = replace(LINE, observations=(Observation("ends"), Observation("reward"), Observation("next")))
+    made = Equations(task, named)
+    columns = list(np.array([[3.0], [5.0], [7.0]]))
+    paid, _ = made.outcome(columns, [], [np.array([1.0])], made.values, columns)
+    assert float(np.ravel(paid)[0]) == 6.0
 
 
 # --- in the log of a run ---------------------------------------------------------------------------------------------

@@ -146,3 +146,14 @@ def test_a_reply_holds_a_policy_with_a_plant_or_a_plant_alone(monkeypatch: pytes
     assert account.text in request
     assert "push" in account.text  # of the line that stayed
     assert "No reply has stated" not in request
+
+
+def test_a_problem_in_a_line_of_the_plant_is_shown_and_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = fenced("next angel = angle + 0.02*spin", "left = 0", "right = 2*angle")
+    right = fenced("next angle = angle + 0.02*spin", "left = 0", "right = 2*angle")
+    attempts, provider, _, _ = replied([wrong, right, fenced("right = 3*angle")], monkeypatch)
+    repair = provider.prompts[1].messages[-1].content
+    assert "unknown observation `angel`" in repair
+    assert "line 3 was: `next angel = angle + 0.02*spin`" in repair
+    assert "repeat the other lines of your policy and your plant as they were, inside one fenced code block" in repair
+    assert dict(STATED.of(attempts[1]).next) == {"angle": "angle + 0.02*spin"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from planted import EXACT, LINE, PENDULUM, SWINGS, plant, policy, read
 
+from policygen.extensions.plants.equations import Equations
 from policygen.policies.parse import parse
 from policygen.tasks.spaces import ObservedText
 
@@ -103,6 +105,20 @@ def test_what_makes_a_fit_long_is_bounded() -> None:
         f"a fit of the plant's 121 numbers takes 2.5 times too long; {fewer}"
     ]
     assert "times too long" in str(read(f"hidden h\nnext h = 0\nnext rate = {some}\nnext cos = {some}").problems)
+
+
+def test_quantities_of_quantities_are_computed_once() -> None:
+    begun = time.process_time()
+    doubled = "\n".join(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 80)) + "\nlet a0 = rate\n"
+    plant = read(doubled + "next rate = a79\nreward = next(a79)").notes["plant"]
+    assert plant is not None
+    own = Equations(PENDULUM, plant)
+    given = list(np.array([[1.0], [0.0], [0.7]])), own.memory([], 1), [np.zeros(1)], own.values.tolist()
+    after, _ = own.step(*given)
+    reward, _ = own.outcome(*given, after)
+    assert after[2] == pytest.approx(0.7 * 2.0**79)
+    assert reward == pytest.approx(float(after[2][0]) * 2.0**79)
+    assert time.process_time() - begun < 5
 
 
 def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:

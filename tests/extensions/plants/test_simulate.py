@@ -10,7 +10,7 @@ import pytest
 from planted import LINE, driven, equations, policy
 
 from policygen.extensions.plants.fit import FittedPlant, Transitions, with_errors
-from policygen.extensions.plants.tuning import play_in_plant
+from policygen.extensions.plants.tuning import PlantCopies, play_in_plant
 
 
 def line_plant(text: str, data: Transitions | None = None, factors: Sequence[float] = (1.0,)) -> FittedPlant:
@@ -57,6 +57,45 @@ def test_seeds_decide_on_members_and_starts_whatever_is_played_beside() -> None:
     assert len({float(one.observations[0, 0]) for one in together[0]}) == 4
     ((stated,),) = play_in_plant(line_plant("start x = normal(5, 0)\nnext x = x"), actors[:1], (0,))
     assert stated.observations[0, 0] == 5
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("text", ["start x = normal(0, 1e300)\nnext x = x", "next x = 1/0"])
+def test_absurd_numbers_are_played_without_a_word(text: str) -> None:
+    ((found,),) = play_in_plant(line_plant(f"{text}\nreward = 1"), [policy("u = 0.1*x", LINE)], (0,))
+    assert 1 <= found.length <= LINE.max_steps
+
+
+def test_hidden_states_are_drawn_for_an_episode_and_may_move() -> None:
+    text = "hidden load\nnext x = x + load\nnext load = 0.5*load\nreward = load\nends = load < 0"
+    inside = replace(line_plant(text), starts=np.array([[0.0, 0.4], [0.1, -0.4]]))
+    for found in play_in_plant(inside, [policy("u = 0", LINE)], range(20))[0]:
+        load = 0.4 if found.observations[0, 0] == 0 else -0.4
+        assert found.observations[1, 0] == pytest.approx(found.observations[0, 0] + load)
+        assert found.rewards[0] == pytest.approx(load)
+        assert found.length == (1 if load < 0 else LINE.max_steps)
+        if load > 0:
+            assert np.diff(found.observations[:, 0])[:4] == pytest.approx(load * 0.5 ** np.arange(4), rel=1e-4)
+    drawn = replace(inside, equations=equations("hidden load\nstart load = uniform(1, 2)\nreward = load", LINE))
+    paid = [episode.rewards[0] for episode in play_in_plant(drawn, [policy("u = 0", LINE)], range(20))[0]]
+    assert min(paid) >= 1
+    assert 1.3 < np.mean(paid) < 1.7
+    assert len(set(paid)) == 20
+
+
+def test_copies_that_are_kept_go_on_as_before() -> None:
+    inside = line_plant("next x = 0.9*x + 0.5*prev(u)", factors=(1, 0.9, 0.8))
+    which = np.array([False, True, False, True])
+    whole, fewer = PlantCopies(inside), PlantCopies(inside)
+    whole.begin((1, 2, 3, 4)), fewer.begin((1, 2, 3, 4))
+    actions = np.linspace(-1, 1, 4)[:, None]
+    whole.step(actions), fewer.step(actions)
+    fewer.replace(~which, ())
+    for _ in range(3):
+        seen, rewards, *_ = whole.step(actions)
+        kept_seen, kept_rewards, *_ = fewer.step(actions[which])
+        assert np.array_equal(seen[which], kept_seen)
+        assert np.array_equal(rewards[which], kept_rewards)
 
 
 @pytest.mark.filterwarnings("error")

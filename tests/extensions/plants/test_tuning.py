@@ -99,11 +99,12 @@ def test_members_that_disagree_agree_with_no_episode(factors: tuple[float, float
 WRONG = {
     "signs turned": "next rate = rate - 0.15*torque - 0.75*sin\nreward = atan2(sin, cos)^2 + 0.1*rate^2",
     "exploding": "next rate = exp(exp(100 + rate))\nnext cos = cos*1e300*rate\nreward = 1e308*rate*1e308",
+    "a fortune": "next rate = fixed(0)\nreward = fixed(1e30)",
     "starts nowhere": "start rate = normal(0, 1e300)",
 }
 
 
-WRONG_TASKS = ({"reward": "1/0"}, {"ends": "rate > -100"})
+WRONG_TASKS = ({"reward": "10*rate^2"}, {"reward": "1/0"}, {"ends": "rate > -100"})
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -56,9 +56,10 @@ print(matplotlib.rcParams["axes.facecolor"], drawn)
 """
 
 
-def test_pictures_need_no_back_end_load_libraries_late_and_leave_no_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["module://missing.backend", "unknown"])
+def test_pictures_need_no_back_end_load_libraries_late_and_leave_no_state(tmp_path: Path, backend: str) -> None:
     folder = a_run(tmp_path, [0.1])
-    command, environment = [sys.executable, "-c", DRAWING, folder], {**os.environ, "MPLBACKEND": "unknown"}
+    command, environment = [sys.executable, "-c", DRAWING, folder], {**os.environ, "MPLBACKEND": backend}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     at_import, at_the_end_of_a_run, *colours = done.stdout.splitlines()
     assert at_import == "[]"

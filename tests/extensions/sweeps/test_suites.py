@@ -9,6 +9,7 @@ import pytest
 from policygen.errors import UsageError
 from policygen.extensions.sweeps.plan import find_suite, list_suites, load_suite
 from policygen.files import list_resources
+from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -21,6 +22,24 @@ def test_the_shipped_suites_name_shipped_tasks_and_the_source_of_every_column() 
         assert suite.about
         assert set(suite.tasks) <= tasks
         assert all(len(column.source) > 20 for column in suite.published)
+
+
+def test_the_fifteen_tasks_have_all_published_figures() -> None:
+    suite = load_suite("props15")
+    assert len(suite.tasks) == 15
+    columns = {column.name: column.scores for column in suite.published}
+    for column in suite.published:  # how many runs is said where the source says it
+        assert (column.runs == 10) is ("10 runs" in column.source), column.name
+    assert all(set(columns[name]) == set(suite.tasks) for name in ("ProPS", "ProPS+"))
+    scores = {("ProPS", "frozenlake"): (0.57, 0.17), ("TRPO", "pong"): (1.36, None)}
+    assert {place: columns[place[0]][place[1]] for place in scores} == scores
+    best = {task: max(scores[task][0] for scores in columns.values() if task in scores) for task in suite.tasks}
+    assert (best["hopper"], best["reacher"], best["mountaincar-continuous"]) == (716.90, -7.32, 89.16)
+    # Each task is stated with the ProPS columns and two of the baselines.
+    assert all(sum(task in scores for scores in columns.values()) == 4 for task in suite.tasks)
+    # Its step limits are those of the task files.
+    limits = {"cartpole": 500, "frozenlake": 100, "cliffwalking": 100, "maze": 100, "pong": 1000, "navigation": 1000}
+    assert {task: load_task(task).max_steps for task in limits} == limits
 
 
 GOOD = """

@@ -33,6 +33,16 @@ def test_gymnasium_finds_nothing_to_criticise(name):
     env.close()
 
 
+@pytest.mark.parametrize("name", ["Navigation", "Pong", "WhenToAsk", "SimpleDoorKey"])
+def test_a_picture_shows_the_state(name):
+    env = gym.make(f"policygen/{name}-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    before = env.render()
+    env.step(1)
+    assert (before.dtype, before.ndim) == (np.uint8, 3)
+    assert not np.array_equal(before, env.render())
+
+
 MAZE = """\
 +---+---+---+
 | R         |
@@ -112,6 +122,14 @@ def test_a_paddle_that_follows_the_ball_never_misses():
     returns, lengths = linear_returns("Pong", weights, 300)
     assert set(returns) == {3.0}
     assert set(lengths) == {1000}
+
+
+def test_random_pong_policies_score_as_the_published_ones():
+    weights = np.round(np.random.default_rng(0).normal(0, 3, (1_200, 6, 3)), 1)  # as ProPS draws them
+    returns, _ = linear_returns("Pong", weights, 1_200)
+    shares = np.bincount(returns.astype(int), minlength=4) / len(returns)
+    assert shares == pytest.approx([0.843, 0.127, 0.018, 0.012], abs=0.03)
+    assert returns.mean() == pytest.approx(0.199, abs=0.06)
 
 
 def test_the_best_known_linear_driver():
