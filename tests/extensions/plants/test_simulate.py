@@ -96,27 +96,3 @@ def test_copies_that_are_kept_go_on_as_before() -> None:
         kept_seen, kept_rewards, *_ = fewer.step(actions[which])
         assert np.array_equal(seen[which], kept_seen)
         assert np.array_equal(rewards[which], kept_rewards)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("text", ["start x = normal(0, 1e300)\nnext x = x", "next x = 1/0"])
-def test_absurd_numbers_are_played_without_a_word(text: str) -> None:
-    ((found,),) = play_in_plant(line_plant(f"{text}\nreward = 1"), [policy("u = 0.1*x", LINE)], (0,))
-    assert 1 <= found.length <= LINE.max_steps
-
-
-def test_hidden_states_are_drawn_for_an_episode_and_may_move() -> None:
-    text = "hidden load\nnext x = x + load\nnext load = 0.5*load\nreward = load\nends = load < 0"
-    inside = replace(line_plant(text), starts=np.array([[0.0, 0.4], [0.1, -0.4]]))
-    for found in play_in_plant(inside, [policy("u = 0", LINE)], range(20))[0]:
-        load = 0.4 if found.observations[0, 0] == 0 else -0.4
-        assert found.observations[1, 0] == pytest.approx(found.observations[0, 0] + load)
-        assert found.rewards[0] == pytest.approx(load)
-        assert found.length == (1 if load < 0 else LINE.max_steps)
-        if load > 0:
-            assert np.diff(found.observations[:, 0])[:4] == pytest.approx(load * 0.5 ** np.arange(4), rel=1e-4)
-    drawn = replace(inside, equations=equations("hidden load\nstart load = uniform(1, 2)\nreward = load", LINE))
-    paid = [episode.rewards[0] for episode in play_in_plant(drawn, [policy("u = 0", LINE)], range(20))[0]]
-    assert min(paid) >= 1
-    assert 1.3 < np.mean(paid) < 1.7
-    assert len(set(paid)) == 20
