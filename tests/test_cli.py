@@ -172,6 +172,19 @@ def test_a_reader_that_has_had_enough_is_no_error(tmp_path: Path) -> None:
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
+def test_options_win_over_set_over_config_over_the_task(line: Line) -> None:
+    Path("mine.toml").write_text("iterations = 4\nepisodes = 4\nseed = 4\nfinal_episodes = 5")
+    done = line(
+        *("run", "frozenlake-deterministic", "--config", "mine.toml", "--set", "iterations=1", "--set", "episodes=3"),
+        *("--episodes", "2"),
+    )
+    assert done.code == 0, done.err
+    (folder,) = Path("results").iterdir()
+    config = policygen.search.run.Logbook(folder).config()
+    chosen = (config.iterations, config.episodes, config.seed, config.warmup_episodes, config.final_episodes)
+    assert chosen == (1, 2, 4, 100, 5)
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 

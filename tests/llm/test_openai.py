@@ -61,6 +61,14 @@ def test_a_rejected_parameter_is_recognised_in_other_servers_words(
         assert asked(COMPATIBLE.connect(server.url, temperature=0.5)).text == "ok"
 
 
+def test_a_rejected_parameter_that_was_not_sent_is_final(keys: None, asked: Asked) -> None:
+    with (
+        ChatServer([Scripted(status=400, error="Unsupported: 'model'", parameter="model")]) as server,
+        pytest.raises(ProviderError, match="400: Unsupported: 'model'"),
+    ):
+        asked(OPENAI.connect(server.url, temperature=0.5))
+
+
 def test_no_key_of_openai_goes_to_another_server(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")
