@@ -207,8 +207,10 @@ def fitting(sizes: Iterable[int], room: int | float) -> int:
 def _within(lines: Sequence[str], characters: int) -> list[str]:
     """Return the first lines, of at most `characters` together, and a line that counts those left out.
 
-    Lines stay whole; only a first one that is too long is cut short.
+    Lines stay whole; only a first one that is too long is cut short. No characters hold nothing.
     """
+    if characters <= 0:
+        return []
     count = fitting(map(len, lines), characters)
     kept = [line if len(line) <= characters else f"{line[:characters].rstrip()} ..." for line in lines[:count]]
     return [*kept, f"... ({len(lines) - count} more left out)"] if count < len(lines) else kept

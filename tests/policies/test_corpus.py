@@ -33,10 +33,12 @@ Mutation = Callable[[list[str], random.Random], list[str]]
 
 
 def replies() -> Iterator[Reply]:
-    """Yield recorded replies that are policies, of one run for each task."""
-    for name, id_ in IDS.items():
-        folder = next(one for one in sorted(TRANSCRIPTS.iterdir()) if one.name.startswith(name))
-        task, before = policygen.load_task(id_), None
+    """Yield recorded replies that are policies."""
+    for folder in sorted(TRANSCRIPTS.iterdir()):
+        name = next((name for name in sorted(IDS, key=len, reverse=True) if folder.name.startswith(name)), None)
+        if name is None:
+            continue
+        task, before = policygen.load_task(IDS[name]), None
         for line in (folder / "transcript.jsonl").read_text().splitlines():
             text = (json.loads(line).get("reply") or {}).get("text")
             policy = parse(text, task, None, before).policy if text else None
@@ -125,7 +127,8 @@ def block_of(text: str) -> tuple[list[str], int, int]:
 @pytest.fixture(scope="module")
 def recorded() -> list[Reply]:
     found = list(replies())
-    return random.Random(0).sample(found, 40)
+    assert len(found) > 100
+    return random.Random(0).sample(found, 60)
 
 
 def third_things(recorded: list[Reply], mutation: Mutation) -> tuple[Counter[str], list[str]]:

@@ -158,6 +158,7 @@ def test_within_keeps_whole_lines_and_counts_the_others() -> None:
     assert within(["abc", "defgh", "i"], 100) == ["abc", "defgh", "i"]
     assert within(["abc", "defgh", "i"], 5) == ["abc", "... (2 more left out)"]
     assert within(["abcdef", "g"], 5) == ["abcde ...", "... (1 more left out)"]
+    assert within(["abc"], 0) == []
 
 
 def test_of_many_moves_those_that_changed_most_for_their_size_are_shown_whole() -> None:
