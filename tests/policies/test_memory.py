@@ -77,6 +77,8 @@ def test_a_controller_does_what_the_equations_say():
 
 
 def test_text_and_record_keep_the_memory(policy):
+    remembered = {"cartpole": "angle left phase right smooth sum", "pendulum": "late later sum torque"}
+    assert " ".join(policy.remembers) == remembered[policy.task.name]
     for again in (read(policy.to_text(), policy.task, "linear"), from_record(policy.to_record())):
         assert (again, again.remembers) == (policy, policy.remembers)
 

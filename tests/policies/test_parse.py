@@ -170,6 +170,13 @@ def test_numbers_outside_the_action_space_are_reported(cells):
     assert "is not an action; expected" in problems(f"| * | * | {cells} |", ARM)[0]
 
 
+@pytest.mark.parametrize("number", ["1/2", "50%", "1.5×10^-3", "0.5 rad", "0.5*2", "1.2.3", "1_000"])
+def test_a_number_of_bins_or_actions_is_read_whole_or_not_at_all(number):
+    edges = problems(f"bins angle: {number}\n| angle | action |\n| * | left |", CARTPOLE)
+    assert edges == [f"line 1: the bin edge `{number}` is not a number; write `bins angle: 0, 0.5, 1`"]
+    assert "is not an action; expected" in problems(f"| * | * | 0 | {number} |", ARM)[0]
+
+
 EQUATIONS = {
     "plain": "left = 0\nright = 2*angle + spin",
     "bullets": "- left = 0\n* right = 2*angle + spin",

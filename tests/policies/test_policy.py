@@ -73,7 +73,8 @@ def test_a_policy_acts_alike_on_a_batch_and_one_by_one(task, data, dtype, seed):
         assert_action_like(task, np.array([policy.act_one(strange)]), 1)
         one_by_one = np.array([policy.act_one(row) for row in rows])
         # A feature may fall on an edge, and two scores may be equal, to the last bit.
-        same = np.isclose(batch, one_by_one, rtol=1e-4, atol=1e-4).all(axis=tuple(range(1, batch.ndim)))
+        off = 1e-4 * (policy is linear)
+        same = np.isclose(batch, one_by_one, rtol=off, atol=off).all(axis=tuple(range(1, batch.ndim)))
         least = 0.97 if policy is linear else 0.9 if policy.reader.features else 1
         assert same.mean() >= least
 
