@@ -168,11 +168,16 @@ def describe_task(name: str, *, trust: bool = False) -> str:
         for d in task.grid.dimensions:
             lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")
     lines.append(f"outputs of equations: {', '.join(task.output_names)}")
-    lines.append(f"at most {task.max_steps} steps, discount {task.discount:g} (used by builtin only)")
+    length = f" of {task.step_seconds:g} s" if task.step_seconds is not None else ""
+    lines.append(f"at most {task.max_steps} steps{length}, discount {task.discount:g} (used by builtin only)")
     if task.solved is not None:
         lines.append(f"counts as solved from {task.solved:g}")
     if task.optimum is not None:
         lines.append(f"best known: {task.optimum.value:g} ({task.optimum.source})")
+    for one in task.requirements:
+        limit = f"at most {100 * one.allowed:g}% of episodes may violate it" if one.hard else "not hard"
+        lines.append(f"requirement {one.name}: {one} ({limit})")
+    lines += [f"perturbed: {one.described}" for one in task.perturb]
     lines += [f"fact: {fact}" for fact in task.facts]
     lines += [f"hint: {hint}" for hint in task.hints]
     lines += [f"assumed: {sentence}" for sentence in task.assumed]

@@ -49,7 +49,8 @@ class Simulator(AbstractContextManager["Simulator"]):
     Attributes:
         engine: the kind of copies: `vector` (in numpy, all at once), `envpool`, or `copies` (stepped in turn); `copies,
             unseeded` if the environment ignores its seed.
-        steps: number of steps that its environments have taken, also in episodes that failed.
+        steps: number of steps that its environments have taken, also in episodes that failed; in numpy and EnvPool, of
+            episodes that ended.
         origin: a text that identifies the environment of the task in this process, see `environments.origin`.
     """
 

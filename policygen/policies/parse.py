@@ -106,7 +106,8 @@ def parse(
     if problems:
         more = len(problems) - MOST_PROBLEMS
         if more > 0:
-            problems[MOST_PROBLEMS:] = [Problem(None, f"there are {more} more problems", "correct these first")]
+            others = f"there are {more} more problems" if more > 1 else "there is 1 more problem"
+            problems[MOST_PROBLEMS:] = [Problem(None, others, "correct these first")]
         return ParseResult(None, tuple(problems))
     return ParseResult(policy, (), notes={key: note for key, note in notes.items() if note is not None})
 

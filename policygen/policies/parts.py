@@ -69,6 +69,7 @@ class Parts:
         self._known = list(dict.fromkeys((*task.quantity_names, *self.inherited)))
         self._unread: dict[str, int] = {}  # expressions that cannot be read, and how many names were known then
         self.equation_lines: dict[str, int] = {}  # by output
+        self._let_lines: dict[str, int] = {}  # of the first definition of each feature
         if len(text) > MAX_CHARACTERS:
             self.problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
         else:
@@ -229,9 +230,17 @@ class Parts:
             if taken := self._taken(name):
                 raise refusal(f"`{name}` is already {taken}", "choose another name for the feature")
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
-            self.lets[name] = NOTHING
-            self.lets[name] = self._parsed(line.text, *self._private_names.values())
+            self.lets.setdefault(name, NOTHING)
+            self._define(line, self._parsed(line.text, *self._private_names.values()))
         return f"let {name} = {line.text}"
+
+    def _define(self, line: Line, node: Node) -> None:
+        """Define a feature; refuse a second definition that differs."""
+        first = self._let_lines.setdefault(line.name, line.line)
+        if first != line.line and self.lets[line.name] not in (NOTHING, node):
+            found = f"`{line.name}` has another definition than on line {first}"
+            raise refusal(found, "write one definition, or give the second one another name")
+        self.lets[line.name] = node
 
     def _separate(self, key: str, names: Set[str]) -> None:
         """Move features that need the private names of a statement to `private`; refuse a policy that uses these."""
@@ -254,6 +263,7 @@ class Parts:
         name, edges = line.name, line.cells[:MOST_EDGES]
         if name not in self._known:
             raise ExpressionError(unknown_name(name, self._known))
+        earlier = self.bins.get(name)
         # Keep the number of bins even if an edge cannot be read, so that rows with these bins are no problem.
         self.bins[name] = line.line, Dimension(name, tuple(map(float, range(len(edges)))))
         if len(line.cells) > MOST_EDGES:
@@ -264,6 +274,8 @@ class Parts:
             self.bins[name] = line.line, Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
         except UsageError as error:
             raise refusal(str(error), "write the inner edges in increasing order") from None
+        if earlier is not None and earlier[1] != self.bins[name][1]:
+            raise refusal(f"{name} has another `bins` line, line {earlier[0]}", "write its bins once")
         return f"bins {name}:"
 
     def _row(self, line: Line) -> str | None:
@@ -295,7 +307,8 @@ class Parts:
                 self._unread[text] = len(self._known)
                 self.bare.setdefault(name, line.line)
                 return None
-            self.bare[name], self.lets[name] = line.line, node
+            self.bare.setdefault(name, line.line)
+            self._define(line, node)
             if name not in self._known:
                 self._known.append(name)
             return f"let {name} = {text}"

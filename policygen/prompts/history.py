@@ -126,7 +126,7 @@ def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | 
         words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, action, strict=True))
         shown.setdefault(words, []).append(",".join(map(str, place)))
     listed = "; ".join(f"{words} {' '.join(where)}" for words, where in shown.items())
-    changed = f"{len(cells)} cells: {listed}{' ...' if len(cells) > most else ''}"
+    changed = f"{len(cells)} cell{'s' * (len(cells) > 1)}: {listed}{' ...' if len(cells) > most else ''}"
     return f"{changed}; {others}" if others else changed
 
 

@@ -124,6 +124,7 @@ class Logbook:
         check_name(out, "choose another --out")
         provider = _file_name(read_spec(config.llm).name)
         stem = f"{_file_name(task.name)}-{provider}-{time.strftime('%Y%m%d-%H%M%S')}-s{config.seed}"
+        existed = bool(name) and (out / name).exists()
         if name:
             make_folder(out / name, "choose another --out")
             if (out / name / "config.toml").exists():
@@ -139,7 +140,10 @@ class Logbook:
             logbook.write_settings(config)
         except BaseException:
             logbook.release()
-            shutil.rmtree(logbook.folder, ignore_errors=True)
+            for file in ("task.json", "templates.json", "config.toml"):
+                (logbook.folder / file).unlink(missing_ok=True)
+            if not existed:  # a folder of the user's may hold other files
+                shutil.rmtree(logbook.folder, ignore_errors=True)
             raise
         return logbook
 
@@ -264,7 +268,10 @@ class Logbook:
         return None
 
     def attempts(self) -> list[Attempt]:
-        """Return all recorded attempts, in order."""
+        """Return the recorded attempts, in order, up to the first that is missing.
+
+        A resumed run assesses the missing one and those after it again, from their recorded replies.
+        """
         path = self.folder / "attempts.jsonl"
         remedy, task = f"{DELETE_AND_SCORE} {shlex.quote(str(self.folder))}", self.task()
         found: list[Attempt] = []

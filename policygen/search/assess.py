@@ -272,7 +272,7 @@ def _tuned(
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except BudgetExhausted:
         raise
-    except Exception as error:  # keep the untuned proposal, which has a score
+    except Exception as error:  # keep the untuned proposal
         return policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"), None
     finally:
         runner.tell(None)

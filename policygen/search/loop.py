@@ -75,7 +75,8 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             if config.conversation == "continued":  # else no prompt carries them
                 search.turns += conversation_turn(proposal.exchanges)
         else:
-            search.stopped = f"all {config.iterations} iterations are done"
+            count = config.iterations
+            search.stopped = f"all {count} iterations are done" if count > 1 else "its one iteration is done"
     except BudgetExhausted as error:
         search.stopped = str(error)
     # With the episodes left, tune an earlier policy that was still improving, then the best; no model is asked.
@@ -144,12 +145,12 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 
     Depends only on the attempts, so that a resumed run stops at the same place.
     """
-    attempts = [attempt for attempt in attempts if attempt.is_asked]
-    resigned = len(list(itertools.takewhile(lambda attempt: attempt.kind == "resignation", reversed(attempts))))
+    asked = [attempt for attempt in attempts if attempt.is_asked and attempt.number > 0]
+    resigned = len(list(itertools.takewhile(lambda attempt: attempt.kind == "resignation", reversed(asked))))
     if resigned >= min(RESIGNATIONS, config.patience or RESIGNATIONS):
         return f"the model saw no improvement, {resigned} {'reply' if resigned == 1 else 'replies'} in a row"
     best = best_of(attempts)
-    since = len(attempts) - 1 - (best.number if best is not None else 0)
+    since = sum(best is None or attempt.number > best.number for attempt in asked)
     if config.patience is not None and since >= config.patience:
         return f"{since} attempts in a row brought no new best (--patience {config.patience})"
     return ""

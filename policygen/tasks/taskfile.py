@@ -149,7 +149,7 @@ def complete(
     """Return the task of a file, with omitted keys filled in from the environment.
 
     Args:
-        warm: the environment under random actions, if they have been played; else, they are for a file without prose.
+        warm: recorded random episodes; None: they are played now, if the file has no `about`.
         checked: number of steps of an episode that checks whether the environment follows its seed.
         step_seconds: the length of a step, if neither the file states it nor a MuJoCo model.
     """
@@ -224,7 +224,8 @@ def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what:
 
 def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, ...]:
     _refuse_if(
-        bool(entries) and not has_model(env), "`heights` are of bodies of a MuJoCo model, which there is none of"
+        bool(entries) and not has_model(env),
+        "`heights` needs a MuJoCo model, and this environment has none; leave it out",
     )
     for entry in entries:
         try:
@@ -427,7 +428,7 @@ _OPTIONAL_KEYS = """
 # [kwargs]          arguments of the environment
 # [run]             settings of every run: policy = "linear", iterations = 40, ...
 # step_seconds = 0.05                     the length of a step; then a requirement may say `within = "0.4 s"`
-# [[requirements]]  what every episode has to meet; a policy that violates it loses every comparison
+# [[requirements]]  what every episode has to meet; a policy that violates a hard one too often loses every comparison
 # name = "no overflow"
 # always = "level < 1.5"                  or finally = "abs(level - 1) < 0.1"
 # [perturb]         how the real system may differ, drawn anew in each episode

@@ -108,7 +108,8 @@ class WarmUp:
                 words = f"always {observations[first].name}"
                 words += f" {'+' if offset > 0 else '-'} {abs(offset):.4g}" * (offset != 0)
             elif len(group) > 1:
-                still = [observations[i].name for i in which if np.ptp(columns[:, i]) <= STILL < np.ptp(columns)]
+                varied = np.ptp(columns[:, which]) > STILL
+                still = [observations[i].name for i in which if varied and np.ptp(columns[:, i]) <= STILL]
                 same = [observations[i].name for i in which if i in copies]
                 for kind, names in (("constant", still), ("copies", same)):
                     more = ", ..." * (len(names) > _MOST_NAMED)
@@ -175,9 +176,9 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
 
 
 def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tuple[int | None, int]:
-    """Return the number of steps at which every episode that does not fail ends, and the number of episodes played.
+    """Return the number of steps at which every episode that does not fail ends, and the number of episodes that ended.
 
-    Episodes are played to their ends with random and with constant actions, in at most `LONGEST` steps, `SECONDS`, or a
+    Episodes are played with random and with constant actions, in at most `LONGEST` steps, `SECONDS`, or a
     third of `steps_left`.
     An episode that the environment truncates did not fail. If it truncates none, the longest are taken, if with two
     kinds of actions all are as long, and have at least `LONG` steps: the same obstacle may end all short ones. The
@@ -207,7 +208,7 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
 
 
 def _constant_actions(space: gym.Space[Any]) -> Iterator[Any]:
-    """Yield the least, the middle and the largest action, as far as the space has such."""
+    """Yield the least, the middle and the largest action if the space has an order, else three random ones."""
     if isinstance(space, gym.spaces.Box) and np.isfinite(space.low).all() and np.isfinite(space.high).all():
         yield from ((space.low + share * (space.high - space.low)).astype(space.dtype) for share in (0.5, 0.0, 1.0))
     elif isinstance(space, gym.spaces.Discrete):

@@ -368,7 +368,7 @@ def test_a_prompt_after_twenty_attempts_and_episodes_of_500_steps_is_short() -> 
     search.best_score = search.best.score
     prompt = render_prompt(replace(search.context(config), number=21), config)
     assert "500 steps" in texts(prompt)[1]
-    assert prompt.characters <= 9_100  # 9,000, and the sentence that introduces bins
+    assert prompt.characters <= 9_000
 
 
 class Dose(gym.Env[Any, Any]):

@@ -203,6 +203,21 @@ def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch:
     assert list(Path("out").iterdir()) == []
 
 
+def test_a_run_that_does_not_begin_leaves_the_users_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Path("runs/mine/thesis.txt")
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+
+    def fail(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Logbook, "write_settings", fail)
+    with pytest.raises(KeyboardInterrupt):
+        Logbook.create(Path("runs"), policygen.load_task("cartpole"), RunConfig(task="cartpole"), name="mine")
+    assert kept.read_text() == "mine"
+    assert not {"task.json", "templates.json", "config.toml"} & {path.name for path in kept.parent.iterdir()}
+
+
 def test_a_transcript_has_each_long_message_once(tmp_path: Path) -> None:
     path = tmp_path / "transcript.jsonl"
     system = Message("system", "s" * 1_000)

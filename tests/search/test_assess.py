@@ -66,14 +66,16 @@ def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(best: Any, 
         ("ffff", 4, "4 attempts in a row brought no new best (--patience 4)"),
         ("br", 1, "the model saw no improvement, 1 reply in a row"),
         ("brr", 9, "the model saw no improvement, 2 replies in a row"),
+        # t: tuning of an earlier attempt after the last reply, T: one that became the best; the run then went on
+        ("bffTff", 3, ""),
+        ("bffTfff", 3, "3 attempts in a row brought no new best (--patience 3)"),
+        ("bffffTtbfff", 3, "3 attempts in a row brought no new best (--patience 3)"),
     ],
 )
 def test_a_run_ends_where_nothing_more_is_to_be_hoped_for(kinds: str, patience: int | None, expected: str) -> None:
-    attempts = [Attempt(0, None, None)]
+    attempts, kinds_of = [Attempt(0, None, None)], {"r": "resignation", "t": "tuning", "T": "tuning"}
     for number, kind in enumerate(kinds, 1):
-        attempts.append(
-            Attempt(number, None, None, accepted=kind == "b", kind="resignation" if kind == "r" else "proposal")
-        )
+        attempts.append(Attempt(number, None, None, accepted=kind in "bT", kind=kinds_of.get(kind, "proposal")))
     assert reason_to_give_up(attempts, RunConfig(task="cartpole", patience=patience)) == expected
 
 

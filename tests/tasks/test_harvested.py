@@ -142,7 +142,7 @@ def test_a_height_of_a_body_that_is_not_there_is_refused(tmp_path: Path) -> None
     text = (
         'name = "mine"\ngym_id = "ID"\nabout = "x"\n[[heights]]\nname = "h"\nbody = "wing"\nspheres = [[0, 0, 0, 1]]\n'
     )
-    for gym_id, problem in (("Hopper-v5", "the model has no body 'wing'"), ("CartPole-v1", "bodies of a MuJoCo model")):
+    for gym_id, problem in (("Hopper-v5", "the model has no body 'wing'"), ("CartPole-v1", "needs a MuJoCo model")):
         path.write_text(text.replace("ID", gym_id))
         with pytest.raises(TaskError, match=problem):
             task_from_file(path)

@@ -261,7 +261,7 @@ class Equations:
 
     @cached_property
     def margin(self) -> Any:
-        """A function from observations, as columns, to a measure of `ends` that is positive where `ends` holds.
+        """A function from columns of observations to a measure of `ends`: positive, or 0 at the limit, where it holds.
 
         It grows towards the end. None if `ends` is not made of comparisons of quantities after the step.
         """
@@ -274,7 +274,7 @@ class Equations:
     def work(self) -> int:
         """Return the work of a fit: numbers times operations, summed over groups of lines that share numbers.
 
-        A function counts as four operations. Hidden states join all lines, and double the work.
+        A function or a power counts as four operations. Hidden states join all lines, and double the work.
         """
         groups, work = self.groups(), 0
         if self.plant.hidden:
@@ -294,7 +294,7 @@ class Equations:
         return [line for line in seen if line in self.computed]
 
     def groups(self) -> list[Group]:
-        """Return the `predictions` that share numbers, with these; no number is in two groups."""
+        """Return the groups of `predictions` that share numbers, each with the indices of its numbers."""
         groups: list[tuple[list[str], set[int]]] = []
         for line in self.predictions:
             read = needed_by(names_in(self.computed[line]), self.definitions, now=True)
@@ -311,7 +311,7 @@ def _arrays(*values: Any) -> list[npt.NDArray[np.float64]]:
 
 
 def _margin(node: Node) -> Node | None:
-    """Return an expression that is positive where a condition holds, and grows towards it; None if there is none."""
+    """Return an expression that is positive, or 0, where a condition holds, and grows towards it; None without one."""
     match node:
         case Call(">" | ">=", (left, right)):
             return Call("-", (left, right))
