@@ -79,7 +79,7 @@ class Running:
 class SingleCopies(Copies):
     """Single environments of a task that are stepped in turn, and kept for the next episodes.
 
-    All numbers are checked here, because the environment may be anybody's; a fault names the line of its code.
+    All numbers are checked, because the environment may be third-party code. A fault names the line of that code.
 
     Args:
         env: the first environment; others are made when they are needed.

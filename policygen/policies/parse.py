@@ -237,8 +237,8 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
     width = len(columns)
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for row in parts.rows:
-        # With a header, extra cells at the end of a row are comments, but for bins: a second row on the line. Without
-        # one, they are an error.
+        # With a header, extra cells are comments, unless they look like bins: then two rows share a line. Without a
+        # header, extra cells are an error.
         beyond = row.cells[len(parts.header.cells) if parts.header is not None else width :]
         if len(row.cells) < width or any(parts.header is None or looks_like_bins(cell) for cell in beyond):
             problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
@@ -272,7 +272,10 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
 
 
 def _columns(parts: Parts, grid: Grid) -> list[int] | None:
-    """Return what each column holds: a dimension, after all of them an actuator, or -1 for comments; None: unusable."""
+    """Return an index for each column: 0 to d - 1 for a dimension, from d on for an actuator, -1 for comments.
+
+    None if the header cannot be used.
+    """
     names = [*grid.names, *(actuator.name for actuator in parts.task.actuators)]
     header, problems, dimensions = parts.header, parts.problems, len(grid.names)
     if header is None:

@@ -136,7 +136,8 @@ def _assessed(
 def _repeated(attempt: Attempt, search: Search, runner: EpisodeRunner) -> Attempt | None:
     """Return the first attempt with the same policy, if playing this one would only repeat its episodes.
 
-    Tuning would continue the earlier one, and episodes of exact scores have new seeds for the replay buffer.
+    None with tuning, which would continue from the earlier attempt, and with exact scores, whose episodes have new
+    seeds and so enrich the replay buffer.
     """
     if runner.config.refine.method is not None:
         return None

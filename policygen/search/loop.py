@@ -92,7 +92,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
 
 
 def _closed(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
-    """Yield an attempt for each closing that had something to do; what it hands back is the best from now on."""
+    """Yield an attempt for each closing that found something; a policy that it found becomes the best."""
     for kind, entry in CLOSINGS.items():
         if search.incumbent is None or search.attempts[-1].kind == kind:
             continue
