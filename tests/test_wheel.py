@@ -68,7 +68,7 @@ def test_a_release_has_addresses_and_links_that_work_without_the_checkout(wheel:
     address = "https://git.example/owner/policygen"
     # From the source distribution, as `python -m build` makes the wheel of a release.
     with tarfile.open(build(tmp_path / "sdist", "--sdist", address=address)) as file:
-        file.extractall(tmp_path, filter="data")
+        file.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # from 3.11.4 on
     (source,) = tmp_path.glob("policygen-*")
     released = metadata_of(build(tmp_path / "wheel", "--wheel", source=source))
     addresses = dict(str(line).split(", ") for line in released.get_all("Project-URL", []))
