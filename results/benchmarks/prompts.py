@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,8 +20,8 @@ from joblib import Parallel, delayed
 from measurements import HERE
 
 import policygen
-from policygen.episodes.score import half_interval
 from policygen.llm.messages import Prompt, Reply
+from policygen.runs.facts import plus_minus
 
 FILE, PAGE, RECORDED = HERE / "prompts.csv", HERE / "prompts.md", HERE / "prompts_replies.json"
 COLUMNS = ("request", "task", "without", "number", "characters", "written", "tuned")
@@ -76,8 +75,9 @@ def rows() -> list[dict[str, str]]:
 
 def mean_words(values: Sequence[float]) -> str:
     """Format a mean and, of two and more values, half its 95% interval."""
-    half = f" ± {half_interval(values):,.4g}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):,.4g}{half}" if values else "no policy"
+    if not values:
+        return "no policy"
+    return plus_minus(values, ",.4g") if len(values) > 1 else f"{values[0]:,.4g}"
 
 
 def table(found: Sequence[dict[str, str]]) -> Iterator[str]:
