@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -124,13 +124,22 @@ class Grid:
         Args:
             columns: one array of real numbers per dimension, shape (n,); contiguous columns are fastest.
         """
-        return self.look_up(columns, np.arange(self.size, dtype=np.int32))
+        out = np.empty(len(columns[0]), np.int32)
+        for block, cells in self._blocks(columns):
+            out[block] = cells
+        return out
 
     def look_up(self, columns: Sequence[npt.NDArray[Any]], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return `values[cells(columns)]`, shape (n, ...), for `values` of shape (cells, ...)."""
+        out = np.empty((len(columns[0]), *values.shape[1:]), values.dtype)
+        for block, cells in self._blocks(columns):
+            # Indices are always in range; 'clip' avoids the buffer with which the default mode checks them.
+            values.take(cells.astype(np.intp), axis=0, out=out[block], mode="clip")
+        return out
+
+    def _blocks(self, columns: Sequence[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Yield each block of rows and an array of its cell indices, which the next block overwrites."""
         n = len(columns[0])
-        out = np.empty((n, *values.shape[1:]), values.dtype)
-        # Scratch arrays for a block of rows.
         cells, product = np.empty((2, min(n, BLOCK_ROWS)), self._narrow_strides.dtype)
         below, total = np.empty((2, min(n, BLOCK_ROWS)), np.bool_)
         for start in range(0, n, BLOCK_ROWS):
@@ -143,9 +152,7 @@ class Grid:
                 if dimension.edges:
                     above = _edges_above(column[block], dimension.rounded_edges, below, total)
                     cells -= np.multiply(above, stride, out=product, casting="unsafe")
-            # Indices are always in range; 'clip' avoids the buffer with which the default mode checks them.
-            values.take(cells.astype(np.intp), axis=0, out=out[block], mode="clip")
-        return out
+            yield block, cells
 
     def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
         """Return the bin in each dimension for the given cells: shape (..., dimensions)."""
