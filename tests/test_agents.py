@@ -6,9 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import Line, the_run
 
+import policygen
+from policygen.episodes.players import Simulator
+from policygen.episodes.score import episode_seeds
 from policygen.files import find_resource
 
 STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
@@ -53,6 +57,20 @@ def test_eval_compares_with_other_agents_in_the_same_episodes(line: Line, steady
     mean = sum(a - b for a, b in zip(own[:4], lean["returns"], strict=True)) / 4
     assert (lean["verdict"], lean["gain"]) == ("better", pytest.approx(mean))
     assert lean["seeds"] == record["seeds"][:4]
+
+
+def test_a_violation_that_the_first_episodes_miss_decides_before_the_returns(line: Line, steady: Path) -> None:
+    policy, seeds = policygen.parse(STEADY, "cartpole"), episode_seeds(0, "evaluation", 40)
+    with Simulator(policy.task) as simulator:
+        furthest = [float(np.abs(one.observations[:, 0]).max()) for one in simulator.play(policy, seeds)]
+    limit = (max(furthest[:8]) + max(furthest)) / 2
+    assert max(furthest[:8]) < limit < max(furthest)
+    near = f'\n[[requirements]]\nname = "near"\nalways = "abs(position) < {limit}"\n'
+    Path("mine.toml").write_text(find_resource("envs", "cartpole", ".toml").read_text() + near)
+    words = ("eval", steady, "--task", "mine.toml", "--episodes", 40, "--against", "own_agents:lean")
+    (said,) = (text for text in line(*words).out.splitlines() if text.startswith("against "))
+    assert "worse: it violates `near` more often, in " in said
+    assert said.endswith(" of 40 episodes")
 
 
 @pytest.mark.parametrize(

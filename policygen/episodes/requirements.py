@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """How often some episodes violated a requirement.
+    """A count of the episodes that violated a requirement.
 
     Attributes:
         violated: number of episodes that violated it, out of `episodes`.

@@ -213,7 +213,8 @@ def _result(run: RunRecord) -> Iterator[Fact]:
             basis, without = f"{_RETURN} over the same seeds", first_episodes(final, perturbed.episodes)
             yield Fact(RESULT, "without, on these seeds", without.mean, basis=basis)
         for one in final.violations:
-            yield Fact(RESULT, f"violations of {one.name}", one.violated, basis=one.basis)
+            missed = f"; the requirement allows {100 * one.allowed:g}% and is not met" if one.excess else ""
+            yield Fact(RESULT, f"violations of {one.name}", one.violated, basis=one.basis + missed)
     elif summary is not None or best is None:
         basis = "no reply contained a policy" if summary is not None else "no policy has been found yet"
         yield Fact(RESULT, BEST[summary is None], None, basis=basis)

@@ -138,6 +138,12 @@ SHAPING = Note("objective", Shaping, words=Shaping.to_text, check=Measure)
 VIOLATIONS = Note("violations", tuple[Violations, ...])
 
 
+def notes_of_episodes(attempt: Any) -> dict[str, Any]:
+    """Return the notes of an attempt that were made from its scored episodes, not from its reply."""
+    made = {VIOLATIONS.key, *(key for key, note in NOTES.items() if note.make is not None)}
+    return {key: value for key, value in attempt.notes.items() if key in made}
+
+
 def violations_of(attempt: Any) -> tuple[Violations, ...]:
     """Return how often an attempt's scored episodes violated each requirement."""
     return VIOLATIONS.of(attempt) or ()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from policygen.episodes.race import Levels, Race, on_common_episodes
+from policygen.episodes.race import Entrant, Levels, Race, on_common_episodes, race
+from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score, first_episodes, p_of_higher_mean, reaches
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -19,7 +20,7 @@ from policygen.proposers.proposer import Proposal
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
-from policygen.runs.notes import IDEA, REPEATS, SHAPING, STOPPED, violations_of
+from policygen.runs.notes import IDEA, REPEATS, SHAPING, STOPPED, notes_of_episodes, violations_of
 from policygen.runs.state import Assessment, Search
 from policygen.runs.tuning import (
     CAREFUL_STEP,
@@ -95,7 +96,7 @@ def _assessed(
     unplayed = proposal.standardised and runner.config.refine.most_episodes is not None
     attempt = replace(attempt, saved=saved(policy))
     if (twin := _repeated(attempt, search, runner)) is not None:
-        notes = {**twin.notes, **attempt.notes, REPEATS.key: twin.number}
+        notes = {**notes_of_episodes(twin), **attempt.notes, REPEATS.key: twin.number}
         words = f"the same policy as attempt {twin.number}, whose score it has"
         repeat = replace(attempt, score=twin.shared_score, played=twin.played, notes=notes, verdict=words)
         return Assessment(repeat, (), search.best_score, search.validation)
@@ -363,24 +364,34 @@ def _contest(
         return None, ours
     # A challenger that is not ahead has lost. After the last prolongation both are nearly equally good.
     levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
-    violated = violations_of(best)
+    scores = [ours, theirs]
 
-    def compared(ours: Score, theirs: Score) -> Race:
-        ours, theirs = replace(ours, violations=performance.violations), replace(theirs, violations=violated)
-        return on_common_episodes(ours, theirs, levels)
+    def entrant(side: int, contender: Policy, violations: tuple[Violations, ...]) -> Entrant:
+        def score(count: int) -> Score:
+            scores[side] = runner.prolong(contender, scores[side], count)
+            return replace(scores[side], violations=violations)
 
-    theirs = runner.prolong(best_policy, theirs, ours.episodes)
-    found, possible = compared(ours, theirs), not ours.exact
-    for times in PROLONGATIONS:
-        if found.verdict != "undecided" or not possible:
-            break
-        common, wanted = min(score.episodes for score in (ours, theirs) if not score.exact), times * usual
-        # Where steps are limited, an episode is counted at full length before it is played, but may be much shorter:
-        # episodes that are played one by one leave steps for more of them.
-        for count in (wanted,) if runner.config.max_steps is None else range(common + 1, wanted + 1):
-            possible = count <= common or runner.affords(count, ours, theirs)
-            if not possible:
-                break
-            ours, theirs = runner.prolong(policy, ours, count), runner.prolong(best_policy, theirs, count)
-        found = compared(ours, theirs)
-    return found, theirs if found.verdict != "better" else first_episodes(ours, found.challenger.episodes)
+        return score
+
+    challenger = entrant(0, policy, performance.violations)
+    incumbent = entrant(1, best_policy, violations_of(best))
+
+    def common() -> int:
+        return min(score.episodes for score in scores if not score.exact)
+
+    def lengths() -> Iterator[int]:
+        yield ours.episodes
+        for wanted in () if ours.exact else [times * usual for times in PROLONGATIONS]:
+            # Where steps are limited, an episode is counted at full length before it is played, but may be much
+            # shorter: episodes that are played one by one leave steps for more of them.
+            for count in (wanted,) if runner.config.max_steps is None else range(common() + 1, wanted + 1):
+                if count > common() and not runner.affords(count, *scores):
+                    break
+                challenger(count)
+                incumbent(count)
+            yield common()
+            if common() < wanted:
+                return
+
+    found = race(challenger, incumbent, lengths(), levels)
+    return found, scores[1] if found.verdict != "better" else first_episodes(scores[0], found.challenger.episodes)

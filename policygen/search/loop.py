@@ -51,6 +51,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
     Raises:
         ProviderError: a request fails for good; `search` holds the results so far.
         TemplateError: the prompt cannot be rendered.
+        EnvironmentFault: the environment keeps failing, see `assess`, or it fails under random actions.
     """
     config = runner.config
     try:

@@ -1,4 +1,4 @@
-"""What an environment says of itself: spaces, arguments, docstrings, its package's description, its MuJoCo model."""
+"""The documentation of an environment: spaces, arguments, docstrings, its package's description, its MuJoCo model."""
 
 from __future__ import annotations
 

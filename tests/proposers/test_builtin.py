@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 @pytest.fixture(scope="module", autouse=True)
 def unsimplified() -> Iterator[None]:
-    """What a search ends with takes longer than the search."""
+    """Leave out the simplification at the end of a run, which takes longer than the search."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("policygen.search.loop.CLOSINGS", {})
         yield

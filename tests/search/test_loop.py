@@ -30,7 +30,7 @@ import policygen
 from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
 from policygen.policies.parse import parse
-from policygen.runs.notes import MOST_UNDEFINED, UNDEFINED, undefined_words
+from policygen.runs.notes import IDEA, MOST_UNDEFINED, UNDEFINED, undefined_words
 from policygen.search.resume import load_run
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -127,11 +127,14 @@ def test_of_two_mirror_images_one_is_ahead_and_luck_does_not_make_it_a_new_best(
 
 
 def test_a_policy_that_was_scored_before_is_not_played_again() -> None:
-    result = run([ALWAYS_LEFT, LEANING, ALWAYS_LEFT, LEANING], max_episodes=500)
+    bare = LEANING[LEANING.index("```") :]  # without the sentence before the block
+    result = run([ALWAYS_LEFT, LEANING, ALWAYS_LEFT, bare], max_episodes=500)
     first, best, again, last = result.attempts[1:]
     played = [one.counts.episodes for one in result.attempts]
     assert played[4] == played[3] == played[2] > played[1]
     assert (again.score, again.played) == (first.shared_score, first.played)
+    assert IDEA.of(best)
+    assert IDEA.of(last) is None  # its reply had none
     assert (last.accepted, last.verdict) == (False, f"the same policy as attempt {best.number}, whose score it has")
     assert [one.number for one in load_run(result.folder).search.buffer.of_attempt(3)] == []
     tuned = run([ALWAYS_LEFT] * 2, refine="coordinate:60")

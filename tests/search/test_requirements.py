@@ -60,6 +60,17 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
 
 
 @pytest.mark.usefixtures("pole")
+def test_a_run_says_that_its_best_policy_misses_a_hard_requirement(line: Line) -> None:
+    with ChatServer([DRIFTING]) as server:
+        said = line(
+            "run", "mine.toml", *SHORT, "--iterations", 1, "--llm", "compatible:m", "--base-url", server.openai_url
+        )
+    (rail,) = (text for text in said.out.splitlines() if text.startswith("violations of rail: "))
+    assert rail.endswith("; the requirement allows 1% and is not met")
+    assert "is not met" not in said.out.replace(rail, "")  # the other one is not hard
+
+
+@pytest.mark.usefixtures("pole")
 def test_tuning_meets_requirements_and_a_resumed_run_does_the_same(line: Line) -> None:
     tuned = ("--refine", "cma:300", "--iterations", 1, "--seed", 300)
     assert line("run", "mine.toml", *SHORT, *tuned).code == 0

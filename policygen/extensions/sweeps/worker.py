@@ -30,7 +30,7 @@ LOST = "its process or machine was lost before the run ended"
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How a sweep is carried out.
+    """The settings by which a sweep is carried out.
 
     Attributes:
         trust: whether the user trusts the task files.
