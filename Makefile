@@ -12,6 +12,12 @@ DEV := $(VENV)/.dev
 
 demo: $(CORE)
 	$(BIN)/policygen run cartpole --seed 0
+	$(BIN)/policygen show latest -o policy.png
+	@echo
+	@echo 'Next:'
+	@echo '  $(BIN)/policygen run cartpole --llm openai:gpt-5-mini --max-usd 0.50  # a language model; needs OPENAI_API_KEY'
+	@echo '  $(BIN)/policygen run MountainCar-v0      # any Gymnasium environment; a class of your own: MODULE:CLASS'
+	@echo '  $(BIN)/policygen report latest           # the page of the newest run: report.html'
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

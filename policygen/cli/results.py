@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 def show(
     source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool, check: bool
 ) -> None:
-    """Print a policy as text; for a run, also its plant and its results. RUN may be `latest`."""
+    """Print a policy as text, a small table also in words and as a map; for a run also its plant and results.
+
+    RUN may be `latest`.
+    """
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
 
@@ -44,6 +47,11 @@ def show(
         say("\n".join(report(policy, ranges)))
     if (source / "attempts.jsonl").exists():
         _show_run(source, attempt)
+    if opt.installed("plots"):
+        from policygen.extensions.plots.words import in_words, text_map
+
+        for lines in filter(None, (in_words(policy), text_map(policy))):
+            say("\n".join(["", *(f"# {line}" for line in lines)]))
     if output is not None:
         from policygen.extensions.plots.actions import plot_policy
 
