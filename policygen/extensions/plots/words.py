@@ -26,8 +26,9 @@ def in_words(policy: Policy) -> list[str]:
     lines = ["In words; the first line that fits decides:"]
     lines += [f"  {_condition(policy, rule, units)} -> {action_words(actuators, rule.action)}" for rule in policy.rules]
     deciding = {one.name for one in _deciding(policy)}
-    described = [*(one for one in policy.task.observations if one.name in deciding), *actuators]
-    return lines + [f"  ({one.name}: {one.about})" for one in described if one.about]
+    meanings = [(one.name, one.about) for one in policy.task.observations if one.name in deciding]
+    meanings += [(one.name, one.about) for one in actuators]
+    return lines + [f"  ({name}: {about})" for name, about in meanings if about]
 
 
 def text_map(policy: Policy) -> list[str]:
