@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import ascii_signs, looks_like_bins, row_line, with_comment
@@ -150,6 +151,7 @@ class Parts:
 
     def _read(self, lines: Sequence[Line]) -> None:
         """Read the statements of a text; stop at the first feature beyond the maximum."""
+        lines = self._with_own_names(lines)
         defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self._known = list(dict.fromkeys((*self._known, *defined)))
         own: dict[str, list[Line]] = {}
@@ -171,6 +173,37 @@ class Parts:
                 return
         for key, names in self._private_names.items():
             self._separate(key, names)
+
+    def _with_own_names(self, lines: Sequence[Line]) -> Sequence[Line]:
+        """Return the lines with another name for each feature of the task that they define differently.
+
+        `let turn = 2*turn` becomes `let turn_2 = 2*turn`, and the other lines read `turn_2`. Rows without a header have
+        the columns of the grid, which a new name would change: their lines stay, and `_let` refuses the definition.
+        """
+        names, given = {name.lower() for name in self._known}, self.task.quantity_names
+        header = any(line.word == "|" and not names.isdisjoint(map(str.lower, line.cells)) for line in lines)
+        whole = header or any(line.word == "=" and self._output(line.name) for line in lines)
+        own = dict(self.task.features)
+        redefined = {
+            line.name: next(new for i in itertools.count(2) if (new := f"{line.name}_{i}") not in given)
+            for line in lines
+            if line.word in ("let", "=") and line.name in own and not self._task_defines(line.name, line.text)
+        }
+        redefined = {name: new for name, new in redefined.items() if whole or new in self.inherited}
+        if not redefined:
+            return lines
+        read = re.compile(rf"(\bprev\(\s*)?\b({'|'.join(map(re.escape, redefined))})\b")
+
+        def renamed(line: Line) -> Line:
+            def other(match: re.Match[str]) -> str:
+                # In its own definition the name is the task's feature, except for its last value.
+                old = match[2] == line.name and line.word != "bins" and not match[1]
+                return match[0] if old else f"{match[1] or ''}{redefined[match[2]]}"
+
+            name, cells = redefined.get(line.name, line.name), tuple(redefined.get(cell, cell) for cell in line.cells)
+            return replace(line, name=name, text=read.sub(other, line.text), cells=cells)
+
+        return [renamed(line) for line in lines]
 
     def _statement(self, line: Line) -> str | None:
         """Read one statement; return its line without markup if it belongs to the policy's `form`.

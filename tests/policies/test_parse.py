@@ -271,7 +271,7 @@ PROBLEMS = {
     "edges that are no numbers": ("bins row: 0, 0.0 + 1\n| 0-2 | * | up |\n| * | * | up |", "line 1: the bin edge `0.0 + 1` is not a number"),
     "too many edges": (f"bins row: {', '.join(map(str, range(501)))}", "line 1: row has 501 bin edges; write at most 500"),
     "a long line of edges": (f"bins row: {', '.join(map(str, range(9_000)))}", "line 1: the line has 52,898 characters"),
-    "a feature of the task, changed": (f"let {LAKE.features[0][0]} = 7", f"line 1: `{LAKE.features[0][0]}` is already a quantity of the task"),
+    "a column without a header, changed": (f"let {LAKE.features[0][0]} = 7\n| 0 | * | up |\n| * | * | down |", f"line 1: `{LAKE.features[0][0]}` is already a quantity of the task"),
     "too many cells": ("bins square: " + ",".join(map(str, range(400))) + "\nbins row: " + ",".join(map(str, range(999))) + "\nbins column: " + ",".join(map(str, range(99))) + "\n| * | * | up |", "the most is 1,000,000: use fewer bins"),
     "more cells than a headless table has": ("| 1 | 0 | 0 | left |", "line 1: the row has 4 cells; write 3"),
     "near an action": ("| * | * | rigth |", "(did you mean right?)"),
@@ -363,6 +363,22 @@ def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
     assert [to_text(node) for _, node in new.equations] == ["-lean", "2*lean"]
     (found,) = problems("let lean = 2*lean\nright = lean", CARTPOLE, incumbent=old)
     assert found.startswith("a value would need itself (lean -> lean)")
+
+
+def test_a_feature_of_the_task_that_a_reply_defines_anew_gets_a_name_of_its_own():
+    lander = load_task("lunarlander")
+    text = "let turn = 2*turn + prev(turn)\nmain = -sink\nleft = turn - 0.1\nright = -turn\nnone = 0.05"
+    equations = read(text, lander)
+    assert [name for name, _ in equations.lets] == ["turn_2"]
+    assert to_text(dict(equations.lets)["turn_2"]) == "2*turn + prev(turn_2)"
+    assert read(equations.to_text(), lander) == equations
+    again = read("let turn = 3*turn", lander, incumbent=equations)  # no equation: only the definition
+    assert to_text(dict(again.lets)["turn_2"]) == "3*turn"
+    table = read("let turn = 2*turn\nbins turn: -1, 1\n| turn | action |\n| 0 | left |\n| 2 | right |\n| * | none |", lander)
+    assert table.grid.names == ("turn_2",)
+    assert to_text(dict(table.lets)["turn_2"]) == "2*turn"
+    same = read("let down = leg1 + leg2 > 0\nmain = down\nleft = 0\nright = 0\nnone = 0", lander)
+    assert same.lets == ()
 
 
 def test_a_table_over_a_redefined_feature_must_be_complete():
