@@ -374,7 +374,9 @@ def test_a_feature_of_the_task_that_a_reply_defines_anew_gets_a_name_of_its_own(
     assert read(equations.to_text(), lander) == equations
     again = read("let turn = 3*turn", lander, incumbent=equations)  # no equation: only the definition
     assert to_text(dict(again.lets)["turn_2"]) == "3*turn"
-    table = read("let turn = 2*turn\nbins turn: -1, 1\n| turn | action |\n| 0 | left |\n| 2 | right |\n| * | none |", lander)
+    table = read(
+        "let turn = 2*turn\nbins turn: -1, 1\n| turn | action |\n| 0 | left |\n| 2 | right |\n| * | none |", lander
+    )
     assert table.grid.names == ("turn_2",)
     assert to_text(dict(table.lets)["turn_2"]) == "2*turn"
     same = read("let down = leg1 + leg2 > 0\nmain = down\nleft = 0\nright = 0\nnone = 0", lander)
