@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import environment
+from support import CHECKOUT, environment
 
 LIMIT = """
 from policygen.policies.lines import STATEMENTS, Statement
@@ -22,16 +24,8 @@ def cap(equation, limit):
 
 STATEMENTS.add("limit", Statement(words=("limit",), rewrite=cap))
 """
-CHANGES = """
-from policygen.runs.notes import Note
-
-
-def count(policy, trajectories):
-    return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
-
-
-Note("action_changes", int, make=count, heading="changes of the action", number=float)
-"""
+CONTRIBUTING = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+(CHANGES,) = re.findall(r"^```python\n(.*?)^```$", CONTRIBUTING, re.MULTILINE | re.DOTALL)
 SHAKE = """
 import numpy as np
 
@@ -88,7 +82,7 @@ def test_a_statement_a_note_and_a_method_from_outside(installed: Path) -> None:
     commands = [["run", "pendulum", *options, *SHORT], ["show"], ["compare"]]
     done = subprocess.run(
         [sys.executable, "-c", TYPED, json.dumps(commands)],
-        env=environment(PYTHONPATH=f"{installed}:{Path(__file__).parents[2]}"),
+        env=environment(PYTHONPATH=f"{installed}:{CHECKOUT}"),
         capture_output=True,
         text=True,
         timeout=120,
@@ -100,3 +94,19 @@ def test_a_statement_a_note_and_a_method_from_outside(installed: Path) -> None:
     shown = done.stdout.partition("# equations for")[2]
     assert ", -fixed(0.5), fixed(0.5))" in shown
     assert "changes of the action" in shown.rpartition("# size")[2]
+
+
+def test_the_worked_example_runs_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "my_file.py").write_text(CHANGES)
+    (typed,) = re.findall(r'^python (-c "import my_file; .*)$', CONTRIBUTING, re.MULTILINE)
+    few = ("--episodes", "5", "--jobs", "1")
+    done = subprocess.run(
+        [sys.executable, *shlex.split(typed), *few],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=str(CHECKOUT)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "changes of the action" in done.stdout
