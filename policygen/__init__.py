@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # `as` makes a name public for type checkers
     from policygen.tasks.load import load_task as load_task
     from policygen.tasks.task import Task as Task
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _PUBLIC = {
     "api": "RunResult compare export film make_env parse report resume run score simplify",
