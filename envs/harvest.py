@@ -58,7 +58,11 @@ CORRECTIONS: dict[str, tuple[tuple[str, str], ...]] = {
         (r'the \(front\) \\"tip\\"', "the torso"),
         (r"of the (thigh|leg|foot) hinge \((thigh|leg|foot)_left", r"of the left \1 hinge (\2_left"),
     ),
-    "CartPole": ((r" The default reward threshold is 500 .*", ""),),  # it is 475 and 195
+    "CartPole": (
+        (r" The default reward threshold is 500 .*", ""),  # it is 475 and 195
+        (r"This environment corresponds to the version[^.]*\.\n", ""),
+        (r"\n\nObservation Space:\nNote: While the ranges(.|\n)*?\(or ±12°\)\n", "\n"),  # the end of an episode says it
+    ),
     "Reacher": (("so dt = 5", "so dt = 2"),),
     "Pusher": (
         (r"P_fingertip - P_target", "P_fingertip - P_object"),
@@ -1159,8 +1163,8 @@ def _summary(sim: _Simulation, frame_skip: int) -> list[str]:
 
 
 def _joints(sim: _Simulation) -> list[str]:
-    """Describe joints without an actuator, then actuated ones; traits that all of these share are stated once."""
-    joints: list[tuple[str, list[str], list[str]]] = []  # subject, traits, details
+    """Describe joints without an actuator in sentences, then actuated ones in a table; an only one in a sentence."""
+    joints: list[tuple[str, str, str, list[str]]] = []  # signal, kind, name, traits and details
     lines: list[str] = []
     driven = set()
     for i, signal in enumerate(sim.signals):
@@ -1169,24 +1173,56 @@ def _joints(sim: _Simulation) -> list[str]:
             driven.add(target)
             kind = sim.joint_kind(target)
             traits = _drive(sim, i, "force" if kind == "slide" else "torque") + _resistance(sim, target)
-            joints.append((f"{signal} drives {kind} {sim.joint_name(target)}", traits, _details(sim, target)))
+            joints.append((signal, kind, sim.joint_name(target), traits + _details(sim, target)))
         else:
             named = acts_on in ("tendon", "site", "body")
             what = f"{acts_on} {getattr(sim.model, acts_on)(target).name or target}" if named else f"target {target}"
             lines.append(_sentence(f"{signal} acts on {what}", _drive(sim, i, "force")))
     lines = [*_unactuated_joints(sim, driven), *lines]
-    shared: list[str] = []
-    if len(joints) > 1:
-        # Every joint has a first trait, the actuator's effect, so its most frequent value can be the default.
-        all_traits = [traits for _, traits, _ in joints]
-        usual, count = Counter(traits[0] for traits in all_traits).most_common(1)[0]
-        shared = [usual] * (count > 1) + [t for t in all_traits[0][1:] if all(t in traits for traits in all_traits)]
-        if shared:
-            unless = ", unless said otherwise" if 1 < count < len(joints) else ""
-            lines.append(f"Every actuated joint{unless}: {', '.join(shared)}.")
-    return lines + [
-        _sentence(subject, [*(t for t in traits if t not in shared), *details]) for subject, traits, details in joints
+    if len(joints) < 2:
+        return lines + [_sentence(f"{signal} drives {kind} {name}", traits) for signal, kind, name, traits in joints]
+    (_, usual, _, first), *others = joints
+    shared = [trait for trait in first if all(trait in traits for *_, traits in others)]
+    one_kind = all(kind == usual for _, kind, *_ in others)
+    rows = [
+        {"action": signal, "drives joint": name if one_kind else f"{kind} {name}"}
+        | dict(_cell(trait) for trait in traits if trait not in shared)
+        for signal, kind, name, traits in joints
     ]
+    return _table(_sentence(f"Each actuated joint is a {usual}" if one_kind else "Actuated joints, each", shared), rows, lines)
+
+
+# The traits and details of a joint: their first words, the head of their column, and the units that they may end in.
+_COLUMNS = (
+    ("torque = ", "torque", ("N m x action", "N m x control")),
+    ("force = ", "force", ("N x action", "N x control")),
+    ("not a plain motor", "motor", ()),
+    ("limited to ", "limited to", ()),
+    ("positive moves ", "positive moves", ()),
+    *((f"{name} ", name, ()) for name in ("action", "control", "axis")),
+    ("damping ", "damping", ("N m s/rad", "N s/m")),
+    ("armature ", "armature", ("kg m^2", "kg")),
+    ("spring ", "spring", ("N m/rad", "N/m")),
+    ("dry friction ", "dry friction", ("N m", "N")),
+    ("range ", "range", ("rad", "m")),
+    ("at ", "at", ("m",)),
+)
+
+
+def _cell(trait: str) -> tuple[str, str]:
+    """Return a trait or detail of a joint as the head of a column, with the unit, and a cell."""
+    start, head, units = next(one for one in _COLUMNS if trait.startswith(one[0]))
+    value = trait if start == "not a plain motor" else trait.removeprefix(start).replace(" towards ", " ")
+    unit = next((unit for unit in units if value.endswith(f" {unit}")), "")
+    head = {"action": "from", "control": "from"}.get(head, head)
+    return (f"{head} [{unit}]", value.removesuffix(f" {unit}")) if unit else (head, value)
+
+
+def _table(title: str, rows: Sequence[Mapping[str, str]], before: Sequence[str] = ()) -> list[str]:
+    """Return lines, a title, and rows with bars between their cells, below the heads of the columns."""
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    cells = [heads, *([row.get(head, "") for head in heads] for row in rows)]
+    return [*before, *([title] if title else []), *(f"|{'|'.join(row)}" for row in cells if rows)]
 
 
 def _sentence(subject: str, details: Sequence[str]) -> str:
@@ -1298,34 +1334,50 @@ def _drive(sim: _Simulation, actuator: int, effort: str) -> list[str]:
 
 
 def _bodies(sim: _Simulation) -> list[str]:
-    """Describe each body's mass and shapes in a line; equal bodies share one."""
+    """Describe each body's mass and shapes in a row of a table; equal bodies share one."""
     model = sim.model
-    alike: dict[str, list[str]] = {}
-    for body in range(1, model.nbody):
-        shapes = [_shape(sim, geom) for geom in range(model.ngeom) if model.geom_bodyid[geom] == body]
-        words = "; ".join(shape for shape in dict.fromkeys(shapes) if shape)
+    shapes = {
+        body: [_shape(sim, geom) for geom in range(model.ngeom) if model.geom_bodyid[geom] == body]
+        for body in range(1, model.nbody)
+    }
+    kinds = Counter(shape.partition(", ")[0] for some in shapes.values() for shape, _ in set(some) if ", " in shape)
+    usual, count = kinds.most_common(1)[0] if kinds else ("", 0)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for body, own in shapes.items():
+        told = [(shape, centre) for shape, centre in dict.fromkeys(own) if shape]
+        if count > 1 and all(shape.startswith(f"{usual}, ") for shape, _ in told):
+            told = [(shape.removeprefix(f"{usual}, "), centre) for shape, centre in told]
+        if len(told) > 1:
+            told = [(" and ".join(f"{shape} at {centre}" if centre else shape for shape, centre in told), "")]
         mass = float(model.body_mass[body])
-        if words or mass:
-            alike.setdefault(f"{_number(mass)} kg" + (f", {words}" if words else ""), []).append(sim.body_name(body))
-    return [f"Body {', '.join(names)}: {'each ' * (len(names) > 1)}{words}." for words, names in alike.items()]
+        if told or mass:
+            alike.setdefault((f"{mass:.3g}", *(told[0] if told else ("", ""))), []).append(sim.body_name(body))
+    heads = "mass [kg]", "shape", "centre [m]"
+    rows = [
+        {"body": ", ".join(names)} | {head: cell for head, cell in zip(heads, row, strict=True) if cell}
+        for row, names in alike.items()
+    ]
+    each = " (in a row with several bodies: each)" if any(len(names) > 1 for names in alike.values()) else ""
+    title = f"A shape is a {usual}, unless said otherwise{each}." if count > 1 else ""
+    return _table(title, rows)
 
 
-def _shape(sim: _Simulation, geom: int) -> str:
-    """Describe the shape and size of a geom; empty for a plane, a mesh and the like."""
+def _shape(sim: _Simulation, geom: int) -> tuple[str, str]:
+    """Describe shape and size of a geom, and its centre; empty for a plane, a mesh and the like."""
     size, kind = sim.model.geom_size[geom], sim.geom_kind(geom)
-    centre = f", centre {_vector(sim.data.geom_xpos[geom])}" if sim.detail > 1 else ""
+    centre = _vector(sim.data.geom_xpos[geom]) if sim.detail > 1 else ""
     match kind:
         case "sphere":
-            return f"sphere of radius {_number(size[0])} m{centre}"
+            return f"sphere of radius {_number(size[0])} m", centre
         case "capsule" | "cylinder":
             axis = sim.data.geom_xmat[geom].reshape(3, 3)[:, 2]
             up = axis if axis[np.argmax(np.abs(axis))] > 0 else -axis
-            along = f" along {_direction(up)[1:]}" if sim.detail > 1 else ""
+            along = f" along {_direction(up)[1:]}" if sim.detail > 1 else " long"
             # MuJoCo stores half of the length; a capsule's excludes its round ends.
-            return f"{kind} of radius {_number(size[0])} m and length {_number(2 * size[1])} m{along}{centre}"
+            return f"{kind} of radius {_number(size[0])} m, {_number(2 * size[1])} m{along}", centre
         case "box" | "ellipsoid":
-            return f"{kind} {' x '.join(_number(2 * side) for side in size)} m{centre}"
-    return ""
+            return f"{kind} {' x '.join(_number(2 * side) for side in size)} m", centre
+    return "", ""
 
 
 def _floor(sim: _Simulation) -> list[str]:
