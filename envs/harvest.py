@@ -1189,7 +1189,9 @@ def _joints(sim: _Simulation) -> list[str]:
         | dict(_cell(trait) for trait in traits if trait not in shared)
         for signal, kind, name, traits in joints
     ]
-    return _table(_sentence(f"Each actuated joint is a {usual}" if one_kind else "Actuated joints, each", shared), rows, lines)
+    return _table(
+        _sentence(f"Each actuated joint is a {usual}" if one_kind else "Actuated joints, each", shared), rows, lines
+    )
 
 
 # The traits and details of a joint: their first words, the head of their column, and the units that they may end in.
@@ -1284,7 +1286,7 @@ def _details(sim: _Simulation, joint: int) -> list[str]:
     if sim.detail and kind == "hinge" and np.linalg.norm(motion) > 0.01:
         details.append(f"positive moves {sim.body_name(body)} towards {_direction(motion)}")
     if model.jnt_limited[joint]:
-        low, high = map(_number, model.jnt_range[joint])
+        low, high = (f"{end:.3g}" for end in model.jnt_range[joint])
         details.append(f"range {low} to {high} {'rad' if kind == 'hinge' else 'm'}")
     if sim.detail > 1 and kind == "hinge":
         details.append(f"at {_vector(data.xanchor[joint])} m")
@@ -1374,7 +1376,7 @@ def _shape(sim: _Simulation, geom: int) -> tuple[str, str]:
             up = axis if axis[np.argmax(np.abs(axis))] > 0 else -axis
             along = f" along {_direction(up)[1:]}" if sim.detail > 1 else " long"
             # MuJoCo stores half of the length; a capsule's excludes its round ends.
-            return f"{kind} of radius {_number(size[0])} m, {_number(2 * size[1])} m{along}", centre
+            return f"{kind} of radius {_number(size[0])} m, {2 * size[1]:.3g} m{along}", centre
         case "box" | "ellipsoid":
             return f"{kind} {' x '.join(_number(2 * side) for side in size)} m", centre
     return "", ""

@@ -13,11 +13,12 @@ import numpy.typing as npt
 
 from policygen.episodes.evidence import PARTS
 from policygen.episodes.signals import largest_rise, turning_points
-from policygen.prompts.traces import STILL, EpisodeView
+from policygen.prompts.evidence import STILL, EpisodeView
 from policygen.quantities.text import format_number, to_digits
 
 SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
 MOST_SLACK = 100.0  # factor on the thresholds for joining steps beyond which nothing more is joined
+LEAST_SHOWN = 40  # the largest number of a column has at least so many units of its last decimal place
 MOST_FOLLOWED = 3  # quantities by which a window is chosen if no quantity changes seldom
 
 
@@ -54,7 +55,12 @@ def _fault(episode: EpisodeView, rows: int, last: int) -> int:
 
 
 def _records(episode: EpisodeView, steps: Iterable[int]) -> list[dict[str, Any]]:
-    return [{name: column[i] for name, column in episode.columns.items()} for i in steps]
+    """Return steps as records, also with the fields of steps that are joined."""
+    rewards = episode.columns["reward"]
+    return [
+        {name: column[i] for name, column in episode.columns.items()} | _span(i, i) | {"total": rewards[i]}
+        for i in steps
+    ]
 
 
 def _most_changed(episode: EpisodeView, rows: int) -> str:
@@ -232,20 +238,21 @@ def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
     return "\n".join([head, "|" + "---|" * len(names), *lines])
 
 
-def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int = 3) -> str:
+def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """Write records as lines of the named fields with spaces between: half the characters of a table.
 
-    All numbers of a column are rounded to the same decimal place; the largest keeps `digits` significant digits.
+    All numbers of a column are rounded to the same decimal place, at which the largest has at least LEAST_SHOWN units.
+    A record without a field has `-` there.
     """
     columns = []
     for name in names:
-        values = [row[name] for row in rows]
+        values = [row.get(name) for row in rows]
         known = [value for value in values if value is not None]
         finite = [abs(value) for value in known if isinstance(value, float) and np.isfinite(value)]
         if len(finite) == len(known) and any(finite):
-            places = digits - 1 - math.floor(math.log10(max(finite)))
+            places = math.ceil(math.log10(LEAST_SHOWN / max(finite)))
             values = [None if value is None else round(value, places) for value in values]
-        columns.append([_brief(value, digits) for value in values])
+        columns.append([_brief(value, 4) for value in values])
     return "\n".join(map(" ".join, zip(*columns, strict=True)))
 
 
@@ -255,40 +262,15 @@ def _named(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
     return ", ".join(f"{name} {_brief(value)}" for name, value in pairs)
 
 
-def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], characters: float = math.inf) -> str:
-    """Write the constants of each line before and after tuning: `left 1 to 2, 0.5 to 0.1; right 3 to 4`.
-
-    If that has more than `characters`, the constants that changed least for their size are left out and counted.
-    """
+def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], most: int = 3) -> str:
+    """Write the constants that tuning changed most for their size: `left 1 to 2, 0.5 to 0.1; right 3 to 4`."""
     moves = [(name, old, new) for name, pairs in tuned.items() for old, new in pairs]
-    texts = [f"{_brief(old)} to {_brief(new)}" for _, old, new in moves]
     change = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
-    largest = sorted(range(len(moves)), key=lambda i: -change[i])
-    sizes, named = list[int](), set[str]()
-    for i in largest:
-        name = moves[i][0]
-        sizes.append(len(texts[i]) + 2 + (0 if name in named else len(name) + 1))
-        named.add(name)
-    kept = sorted(largest[: fitting(sizes, characters)])
     lines: dict[str, list[str]] = {}
-    for i in kept:
-        lines.setdefault(moves[i][0], []).append(texts[i])
-    shown = [f"{name} {', '.join(pairs)}" for name, pairs in lines.items()]
-    left_out = len(moves) - len(kept)
-    return "; ".join([*shown, f"{left_out} more moved less"] if left_out else shown)
-
-
-def _spreads(spread: Mapping[str, Sequence[float]], characters: float = math.inf) -> str:
-    """Write the spread of the constants of each line, in whole per cent: `left 7 41; right 12`.
-
-    If that has more than `characters`, the lines whose constants all have a small spread are left out and counted.
-    """
-    lines = {place: f"{place} {' '.join(f'{value:.0f}' for value in values)}" for place, values in spread.items()}
-    order = sorted(lines, key=lambda place: -max(spread[place]))
-    kept = order[: fitting((len(lines[place]) + 2 for place in order), characters)]
-    shown = [line for place, line in lines.items() if place in kept]
-    others = [max(values) for place, values in spread.items() if place not in kept]
-    return "; ".join([*shown, f"the other {len(others)} at most {max(others):.0f}"] if others else shown)
+    for i in sorted(sorted(range(len(moves)), key=lambda i: -change[i])[:most]):
+        name, old, new = moves[i]
+        lines.setdefault(name, []).append(f"{_brief(old)} to {_brief(new)}")
+    return "; ".join(f"{name} {', '.join(pairs)}" for name, pairs in lines.items())
 
 
 def _items(text: str, characters: int, separator: str = "; ", more: int = 0) -> str:
@@ -328,6 +310,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__[1:]: function
     for function in (
         *(_condensed, _coarse, _window, _most_changed, _within, _sample, _turns, _columns, _runs, _table, _lines),
-        *(_named, _moves, _spreads, _items, _cut, _brief),
+        *(_named, _moves, _items, _cut, _brief),
     )
 }

@@ -28,11 +28,11 @@ from policygen.policies.features import CellReader
 from policygen.policies.lines import Problem
 from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
-from policygen.prompts.history import attempt_views, best_view, shortened
+from policygen.prompts.described import View, grid_view, task_view
+from policygen.prompts.evidence import attempt_views, best_view, episode_view, reader_for, visit_views
+from policygen.prompts.filters import fitting
 from policygen.prompts.sections import section_data
 from policygen.prompts.templates import improve_template, render_template
-from policygen.prompts.traces import episode_view, reader_for
-from policygen.prompts.views import View, grid_view, task_view, visit_views
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import steps_played
 from policygen.runs.config import RunConfig
@@ -50,9 +50,9 @@ class Show:
 
     best: int = 2
     worst: int = 3
-    rows: int = 24
-    trace: int = 50
-    columns: int = 24  # quantities of a trace
+    rows: int = 12  # steps of an episode of a table
+    trace: int = 32  # twice the steps of an episode of equations
+    columns: int = 20  # quantities of a trace
     changes: int = 1_500  # characters of what one attempt changed
     history: int = 20
     visits: int = 16
@@ -70,9 +70,9 @@ _FULL = Show()
 _SHRINK = (
     ("visits", 4),
     ("history", 4),
-    ("rows", 8),
+    ("rows", 6),
     ("changes", 200),
-    ("trace", 16),
+    ("trace", 12),
     ("details", 300),
     ("best", 1),
     ("worst", 1),
@@ -272,6 +272,29 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
         f"the prompt has about {shown(amounts[-1]).estimated_tokens:,} tokens at its shortest and may have "
         f"{config.prompt_tokens:,}; raise --prompt-tokens N or show less in the template"
     )
+
+
+def shortened(best: View, characters: int) -> View:
+    """Return a `best_view` with about this many characters of the policy at most: its first and its last lines."""
+    if len(best["text"]) <= characters:
+        return best
+    lines: list[str] = best["lines"]
+    half = characters // 2
+    first, last = (fitting((len(line) + 1 for line in some), half + 1) for some in (lines, lines[::-1]))
+    left_out = len(lines) - first - last
+    if left_out <= 0:  # few, but long
+        shorter = [_cut(line, characters // len(lines)) for line in lines]
+    else:
+        note = f"... ({left_out:,} of {len(lines):,} lines are left out here) ..."
+        shorter = [*(_cut(line, half) for line in lines[:first]), note, *(_cut(line, half) for line in lines[-last:])]
+    return {**best, "text": "\n".join(shorter), "lines": shorter}
+
+
+def _cut(line: str, characters: int) -> str:
+    """Shorten a line, and state the number of characters that are left out."""
+    if len(line) <= characters:
+        return line
+    return f"{line[:characters]} ... ({len(line) - characters:,} more characters)"
 
 
 def _amounts(show: Show) -> Iterator[Show]:

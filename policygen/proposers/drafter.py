@@ -18,9 +18,9 @@ from policygen.files import toml_of
 from policygen.llm import Provider
 from policygen.llm.messages import Message, Prompt, Reply
 from policygen.policies.lines import Problem
+from policygen.prompts.described import task_view
 from policygen.prompts.render import Show
 from policygen.prompts.templates import render_template
-from policygen.prompts.views import task_view
 from policygen.quantities.grid import Grid
 from policygen.quantities.text import is_name
 from policygen.runs.request_log import RequestLog

@@ -30,8 +30,8 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
     lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in before.splitlines() if line and line[0] != "C"}
     assert set(lines) == set(SHIPPED)
     assert all(line.startswith("shipped ") for line in lines.values())
-    assert lines["_tuning"].startswith("shipped  Tuning: how a search improves the numbers of the proposal")
-    assert "For linear policies: the worst episode" in lines["_traces"]
+    assert lines["_tuning"].startswith("shipped  Tuning: how a search improves the proposal")
+    assert "For linear policies: the worst episode" in lines["_worst_linear"]
     templates("copy", "_grid")
     templates("copy", "system", "--as", "curt")
     Path("templates/_tuning.j2").write_text(SHIPPED["_tuning"] + "More.\n")
@@ -47,7 +47,7 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
 def test_what_is_in_force_is_shown_with_its_parts() -> None:
     shown = templates("show", "improve_table")
     assert shown.stdout.strip() == SHIPPED["improve_table"].strip()
-    assert "(it uses _task, _grid, " in shown.stderr
+    assert "(it uses _task, _quantities, _limits, _grid, " in shown.stderr
     Path("templates").mkdir()
     Path("templates/_grid.j2").write_text("My bins.\n")
     assert templates("show", "_grid.j2").stdout == "My bins.\n"

@@ -15,7 +15,7 @@ from policygen.episodes.players import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError
 from policygen.policies.features import cell_reader
-from policygen.prompts.views import visit_views
+from policygen.prompts.evidence import visit_views
 from policygen.tasks.load import load_task
 
 

@@ -29,11 +29,12 @@ SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob
 
 def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     used = used_templates(["system", "improve_table", "repair"], {"kind": "table"})
-    assert list(used)[:4] == ["system", "_language_table", "_plant_language", "_shaping"]
+    assert list(used)[:5] == ["system", "_language_table", "_expressions", "_memory", "_plant_language"]
     assert set(used) == {
-        *("system", "_language_table", "improve_table", "repair", "_task", "_grid", "_best"),
-        *("_account", "_history", "_trajectories", "_visits", "_tuning", "_comments", "_shaping", "_objectives"),
-        *("_requirements", "_plant", "_plant_language"),
+        *("system", "_language_table", "_expressions", "_memory", "improve_table", "repair", "_task", "_quantities"),
+        *("_limits", "_grid", "_best", "_tuned", "_account", "_history", "_attempt", "_episodes_table", "_worst_table"),
+        *("_best_table", "_outcome", "_visits", "_tuning", "_tuning_table", "_comments", "_turn", "_stalled"),
+        *("_shaping", "_objectives", "_requirements", "_plant", "_plant_language"),
     }
     assert all(text == SHIPPED[name] for name, text in used.items())
 
@@ -55,7 +56,7 @@ def test_a_section_of_ones_own_stands_at_its_place_and_is_left_out_without_data(
 
 def test_a_name_put_together_while_rendering_counts_every_template_that_fits() -> None:
     assert set(used_templates(["system"])) == {
-        *("system", "_language_table", "_language_linear", "_plant_language", "_shaping")
+        *("system", "_language_table", "_language_linear", "_expressions", "_memory", "_plant_language", "_shaping")
     }
     written("{% include number %}", "anything")
     assert set(used_templates(["anything"])) == {*SHIPPED, "anything"}
@@ -76,7 +77,7 @@ def test_includes_are_followed_through_local_templates_in_every_form_and_once() 
 def test_a_template_given_by_path_is_known_by_that_path(tmp_path: Path) -> None:
     path = tmp_path / "elsewhere.j2"
     path.write_text('By path. {% include "_task.j2" %}')
-    assert set(used_templates([str(path)])) == {str(path.with_suffix("")), "_task"}
+    assert set(used_templates([str(path)])) == {str(path.with_suffix("")), "_task", "_quantities", "_limits"}
 
 
 def test_a_template_that_is_missing_or_malformed_is_one_sentence() -> None:
@@ -156,7 +157,7 @@ def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunCo
         ("one\n{% for x in %}\n{% endfor %}", 2, "Expected an expression"),
         ("one\ntwo\n{{ tsak.name }}", 3, "'tsak' is undefined: nearest is `task`, the others are account, attempts, "),
         ("{{ task.nmae }}", 1, "has no attribute 'nmae': nearest is `name`, the others are gym_id, observations, "),
-        ("{{ grid[0].lable }}", 1, "has no attribute 'lable': there are name, bins, plain"),
+        ("{{ grid[0].lable }}", 1, "has no attribute 'lable': there are name, bins, edges, plain"),
         ("{{ best['" + "x" * 9_000 + "'] }}", 1, "': there are number, text, lines, score, "),
         ("\n{{ ''.__class__ }}", 2, "unsafe"),
         ("\n{{ ''.__class__.__mro__[1].__subclasses__() }}", 2, "unsafe"),
@@ -207,6 +208,10 @@ def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None
         # What a model on call is asked with.
         **{"room": "KeyInBox", "coloured": False, "seen": (), "carried": ""},
     }
+    # What parts of a section are given by the template that includes them.
+    variables |= {"e": variables["best_episodes"][0], "a": variables["attempts"][0], "left": "", "wide": False}
+    variables |= {"inner": ["action"], "fields": ["steps", "action"]}
+    variables["tuning"] = {"method": "coordinate", "episodes": 60, "left": None, "steps_left": None}
     for path in shipped.glob("*.j2"):
         assert render_template(path.stem, variables)
         jinja2.Environment().parse(path.read_text())

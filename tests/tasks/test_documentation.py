@@ -18,9 +18,9 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 import policygen.tasks
+from policygen.prompts.described import task_view
 from policygen.prompts.render import Show
 from policygen.prompts.templates import render_template
-from policygen.prompts.views import task_view
 from policygen.tasks.documentation import MOST_CHARACTERS, MOST_OF_FACTS, documentation_of, model_facts
 from policygen.tasks.load import load_task, task_of
 
@@ -252,7 +252,7 @@ PATTERNS = {
     "episodes/copies": [r"reward_\w+$|\w+_(?:penalty|cost)$"],  # keys of `info`, as Gymnasium names terms of a reward
     # names of templates
     "prompts/templates": [r"[A-Za-z0-9_-]+"],
-    "prompts/history": [" ?-{3,} ?", " +"],  # spaces and rules of our own tables
+    "prompts/evidence": [" ?-{3,} ?", " +"],  # spaces and rules of our own tables
 }
 
 

@@ -38,8 +38,8 @@ from policygen.policies.cells import action_words, ascii_signs, read_action
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.policy import BEST
 from policygen.policies.table import TablePolicy
+from policygen.prompts.described import grid_view, task_view
 from policygen.prompts.render import Show
-from policygen.prompts.views import grid_view, task_view
 from policygen.quantities.operations import decoded
 from policygen.quantities.text import NUMBER, format_number, to_digits
 from policygen.quantities.tree import Contains, Name, names_in, nodes_of

@@ -1,7 +1,10 @@
-"""The history in prompts: the attempts with their changes, and the best policy so far."""
+"""Evidence: the attempts with their changes, the best policy, episodes as columns, and visited cells."""
 
 from __future__ import annotations
 
+import collections
+import collections.abc
+import dataclasses
 import re
 from dataclasses import replace
 from typing import Any
@@ -9,25 +12,45 @@ from typing import Any
 import numpy as np
 import pytest
 from searched import searched, texts
-from support import ALWAYS_LEFT, LEANING, Written, fenced
+from support import ALWAYS_LEFT, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
-from policygen.episodes.buffer import ReplayBuffer
-from policygen.episodes.evidence import arrived
+from policygen.episodes.buffer import ReplayBuffer, count_visits
+from policygen.episodes.evidence import Episode, Relevance, arrived
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
+from policygen.policies.features import cell_reader
 from policygen.policies.parse import parse
-from policygen.prompts.history import MOST_ATTEMPTS, attempt_views, best_view, refused_view, shortened
-from policygen.prompts.render import render_prompt, template_variables
+from policygen.prompts.evidence import (
+    IN_TURN,
+    LEAST_EPISODES,
+    MOST_ATTEMPTS,
+    MOST_COLUMNS,
+    MOST_READ,
+    attempt_views,
+    best_view,
+    episode_view,
+    ranked,
+    reader_for,
+    refused_view,
+    visit_views,
+)
+from policygen.prompts.filters import FILTERS
+from policygen.prompts.render import render_prompt, shortened, template_variables
 from policygen.runs.attempt import Attempt, Played, saved
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.notes import IDEA
 from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS
 from policygen.search.loop import new_search
+from policygen.tasks.spaces import Observation
+from policygen.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("workplace")
+
+
+# --- attempts and the best policy ------------------------------------------------------------------------------------
 
 
 LAW = """
@@ -65,7 +88,7 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
     assert f"up to {PROLONGATIONS[-1]} times the episodes, where p <= {LAST_SIGNIFICANCE} is enough" in " ".join(
         history.split()
     )
-    assert "Its lines that differ from 1: `| * | * | * | * | left |`" in history
+    assert "; changes: `| * | * | * | * | left |`" in history
     assert "It lost most in steps " in history
 
 
@@ -204,9 +227,7 @@ def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, en
         policy = saved(parse(reply, task, "table").policy)
         attempts.append(Attempt(number, policy, None, Played.of(trajectories)))
     context = replace(new_search(task).context(RunConfig(task="cartpole")), buffer=buffer)
-    view = refused_view(attempts[1], attempts[0], context)
-    assert view["lines"] == ["| * | * | 0-2 | * | left |", "| * | * | * | * | right |"]
-    return view["lost"]
+    return refused_view(attempts[1], attempts[0], context)["lost"]
 
 
 def test_the_fifth_in_which_a_proposal_lost_is_found_with_its_worst_step() -> None:
@@ -243,3 +264,188 @@ def test_what_is_remembered_of_proposals_is_the_same_however_it_was_gathered() -
         alone = replace(part, buffer=ReplayBuffer())
         assert attempt_views(part) == attempt_views(alone)
     assert attempt_views(context) == whole
+
+
+# --- episodes --------------------------------------------------------------------------------------------------------
+
+
+def test_features_named_like_a_column_of_the_trace_have_a_column_of_their_own() -> None:
+    lets = ["let step = angle + 1", "let reward = 2*spin", "let first = where(prev(first, 1) > 0, angle, 3)"]
+    reply = "\n".join([*lets, "left = 0", "right = step + reward + first - 1"])
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    episode = template_variables(context, config)["worst_episodes"][0]
+    assert episode.columns["step"] == list(range(episode.length))
+    assert set(episode.columns["reward"]) == {1.0}
+    assert episode.columns["step_"] == pytest.approx([angle + 1 for angle in episode.columns["angle"]])
+    assert {"step_", "reward_", "first_"} <= set(episode.traced)
+    _, request = texts(render_prompt(context, config))
+    names = re.search(r"^A line holds: (.*?)\.", request, re.MULTILINE)[1].split()
+    row = re.search(r"^\d+(-\d+)? .*$", request.split("\n## Worst")[1], re.MULTILINE)[0]
+    shown = dict(zip(names, row.split(), strict=True))
+    step = int(shown["step"].split("-")[0])
+    assert float(shown["first_"]) == pytest.approx(episode.columns["first_"][step], abs=0.01)
+
+
+def test_a_trace_that_reaches_the_end_shows_where_it_ended() -> None:
+    context, config = searched("frozenlake", "table", Written([ALWAYS_RIGHT]), iterations=1)
+    episode = template_variables(context, config)["worst_episodes"][0]
+    trajectory = next(
+        e.trajectory for e in context.buffer.of_attempt(1) if e.trajectory.episode_return == episode.episode_return
+    )
+    *_, last, end = FILTERS["condensed"](episode, 9)
+    assert end["cell"] == divmod(int(trajectory.observations[-1, 0]), 4) != last["cell"]
+    assert (end["action"], end["reward"], end["total"]) == (None, None, None)
+    _, request = texts(render_prompt(context, config))
+    assert f"\nend {int(trajectory.observations[-1, 0])} {end['cell'][0]},{end['cell'][1]} - -\n" in request
+
+
+def test_a_goal_is_told_only_of_a_task_that_is_described() -> None:
+    rows = "| row | column | action |\n| 0,1 | * | down |\n| 2 | 0 | right |\n| 2 | * | down |\n| 3 | * | right |"
+    context, _ = searched("frozenlake-deterministic", "table", Written([fenced(rows)]), iterations=1)
+    (episode, *_) = context.buffer.of_attempt(1)
+    quoted = dataclasses.replace(context.task, about="", documentation="A lake.")
+    endings = [episode_view(episode, reader_for(task, task.grid), None).ending for task in (context.task, quoted)]
+    assert endings == ["terminated by the environment, its goal reached", "terminated by the environment"]
+
+
+def test_what_stands_still_is_one_row_and_no_column_is_there_twice() -> None:
+    reply = "let copy = spin\nlet still = 2\nleft = 0\nright = copy + angle + still - 2"
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    variables = template_variables(context, config)
+    view = [*variables["worst_episodes"], *variables["best_episodes"]][0]
+    assert "copy" in view.columns
+    assert not {"copy", "still"} & set(view.traced)
+    resting = {name: [*values[:5], *[values[4]] * 100] for name, values in view.columns.items()}
+    resting["step"] = list(range(105))
+    rows = FILTERS["condensed"](dataclasses.replace(view, columns=resting, length=105), 50, "start")
+    assert rows[-1]["steps"] == "4-104"
+    assert rows[-1]["total"] == 101
+    assert sum(row["count"] for row in rows) == 105
+    assert [row["step"] for row in FILTERS["coarse"](view, 5)][::4] == [0, view.length - 1]
+
+
+def test_a_table_sees_the_cell_of_every_step_and_words_for_every_action() -> None:
+    context, config = searched("cartpole", "table", iterations=2)
+    policy = context.incumbent
+    assert isinstance(policy, policygen.TablePolicy)
+    view = template_variables(context, config)["best_episodes"][0]
+    trajectory = context.buffer.best(1)[0].trajectory
+    cells = policy.grid.bins_of(policy.cells(trajectory.observations[:-1]))
+    assert view.columns["cell"] == list(map(tuple, cells.tolist()))
+    assert view.columns["action"] == [("left", "right")[a] for a in trajectory.actions]
+    assert view.columns["reward"] == trajectory.rewards.tolist()
+    assert view.outputs == ("action",)
+    for signal in view.signals:
+        values = view.columns[signal.name]
+        assert (signal.low, signal.high) == (min(values), max(values))
+
+
+def test_a_fall_has_a_first_anomaly_after_what_was_usual() -> None:
+    reply = fenced("left = 0", "right = spin")
+    context, config = searched("cartpole", "linear", Written([reply]), iterations=1)
+    view = template_variables(context, config)["worst_episodes"][0]
+    assert view.ending == "terminated by the environment"
+    outside = np.array(view.columns[view.anomaly.name][view.anomaly.step :])
+    assert ((outside < view.anomaly.low) | (outside > view.anomaly.high)).all()
+    assert 0 < view.anomaly.step < view.length
+
+
+def unnamed(count: int) -> Task:
+    """Return a task with `count` observations; its text does not describe reward and ends."""
+    observations = tuple(Observation(f"q{i}", low=-np.inf, high=np.inf) for i in range(count))
+    task = policygen.load_task("pendulum")
+    return replace(task, observations=observations, features=(), about="", inputs=(), reward="", solved=None)
+
+
+NAMES = [f"q{i}" for i in range(30)]
+KNOWN = Relevance(dict.fromkeys(NAMES, 0.0) | {"q25": 1.0, "q26": 2.0}, {f"q{i}": float(i) for i in range(30)})
+
+
+def test_of_many_columns_the_relevant_and_the_varying_stay_and_the_rest_takes_turns() -> None:
+    prompts = [ranked(NAMES, None, KNOWN, turn) for turn in range(1, 12)]
+    assert all(len(names) == len(set(names)) == MOST_COLUMNS for names in prompts)
+    assert {tuple(names[:-IN_TURN]) for names in prompts} == {tuple(prompts[0][:-IN_TURN])}
+    assert prompts[0][:4] == ["q26", "q25", "q29", "q28"]
+    assert {name for names in prompts for name in names} == set(NAMES)
+    assert ranked(NAMES[:5], None, KNOWN, 1) == ["q4", "q3", "q2", "q1", "q0"]
+
+
+def test_what_the_policy_reads_comes_after_the_relevant_and_before_the_rest() -> None:
+    reply = fenced("let a = q3 + q4", "let b = a*q5", "torque = b + q6")
+    policy = parse(reply, unnamed(30)).policy
+    order = ranked([*NAMES, "a", "b"], policy, KNOWN, 1)
+    assert order[:8] == ["q26", "q25", "q6", "b", "q3", "a", "q4", "q5"]
+    assert len(order) == MOST_READ
+    latch = parse(reply.replace("let b = a*q5", "let b = a*q5\nlet on = where(q7 > 1, 1, prev(on))\nlet c = on*b")
+                  .replace("torque = b", "torque = c"), unnamed(30)).policy  # fmt: skip
+    assert ranked([*NAMES, "a", "b", "on", "c"], latch, KNOWN, 1)[:6] == ["q26", "q25", "on", "q6", "c", "q3"]
+
+
+# --- visited cells ---------------------------------------------------------------------------------------------------
+
+
+def counted(episodes: collections.abc.Iterable[Any], policy: policygen.TablePolicy) -> tuple[Any, Any, Any]:
+    """Return visits, visits before a fall, and the returns to go from first visits, by (bins, action)."""
+    counts: collections.Counter[Any] = collections.Counter()
+    ends: collections.Counter[Any] = collections.Counter()
+    returns: collections.defaultdict[Any, list[float]] = collections.defaultdict(list)
+    for episode in episodes:
+        t, met = episode.trajectory, set()
+        for step, cell in enumerate(policy.cells(t.observations[:-1]).tolist()):
+            key = (tuple(policy.grid.bins_of(cell).tolist()), ("left", "right")[int(t.actions[step])])
+            counts[key] += 1
+            ends[key] += t.terminated and step >= t.length - 10
+            if key not in met:
+                met.add(key)
+                returns[key].append(float(t.rewards[step:].sum()))
+    return counts, ends, returns
+
+
+def test_visits_are_those_of_the_best_policy_and_told_only_where_chance_does_not_explain_them() -> None:
+    context, config = searched("cartpole", "table", iterations=6, episodes=20, warmup_episodes=40)
+    policy = context.incumbent
+    assert isinstance(policy, policygen.TablePolicy)
+    counts, ends, returns = counted(context.buffer.of_attempt(context.best.number), policy)
+    _, _, anywhere = counted(context.buffer, policy)
+    views = template_variables(context, config)["visits"]
+    assert views
+
+    def interval(values: list[float]) -> tuple[float, float]:
+        half = 2 * np.std(values, ddof=1) / np.sqrt(len(values))
+        return np.mean(values) - half, np.mean(values) + half
+
+    for view in views:
+        key = (view["bins"], view["action"])
+        assert (view["visits"], view["ends_soon"], view["episodes"]) == (counts[key], ends[key], len(returns[key]))
+        assert view["mean_return"] == pytest.approx(np.mean(returns[key]))
+        low, high = interval(returns[key])
+        assert view["error"] == pytest.approx((high - low) / 4)
+        other = (view["bins"], {"left": "right", "right": "left"}[view["action"]])
+        if len(anywhere[other]) >= LEAST_EPISODES:
+            assert view["other"] == other[1]
+            assert view["other_return"] == pytest.approx(np.mean(anywhere[other]))
+            below, above = interval(anywhere[other])
+            assert above < low + 1e-9 or below > high - 1e-9
+        else:
+            assert view["other"] == ""
+    order = [(-view["ends_soon"], -view["visits"]) for view in views]
+    assert order == sorted(order)
+
+
+def test_noise_is_not_told() -> None:
+    task = policygen.load_task("cartpole")
+    rng = np.random.default_rng(1)
+    buffer = ReplayBuffer()
+    for seed in range(20):  # one step each, in one cell, an action and a reward by chance
+        rewards = rng.normal(size=1).astype(np.float32)
+        actions = rng.integers(0, 2, 1).astype(np.int16)
+        observations = np.zeros((2, 4), np.float32)
+        buffer.add([Episode(1, Trajectory(observations, actions, rewards, float(rewards[0]), seed, True, False))])
+    reader = cell_reader(task, task.grid)
+    assert visit_views(reader, *count_visits(buffer, reader), 16) == []
+
+
+def test_actions_that_are_random_numbers_are_not_counted() -> None:
+    context, config = searched("Pendulum-v1", "table", iterations=1, warmup_episodes=8)
+    assert context.buffer.transitions > 1_000
+    assert template_variables(context, config)["visits"] == []

@@ -1,0 +1,607 @@
+"""The evidence that prompts show, as plain data: episodes, attempts, requirements and visited cells."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from policygen.episodes.evidence import (
+    NOTHING_RELEVANT,
+    Episode,
+    Relevance,
+    Shortfall,
+    loss,
+    losses,
+    quantities,
+    shortfall,
+)
+from policygen.episodes.requirements import Violations
+from policygen.episodes.score import Score
+from policygen.episodes.signals import Anomaly, Column, Signal, first_anomaly, ranges, rhythms
+from policygen.episodes.trajectory import Trajectory
+from policygen.policies.cells import action_text, action_words, bins_line
+from policygen.policies.features import CellReader, Reader, cell_reader
+from policygen.policies.linear import LinearPolicy
+from policygen.policies.policy import Policy, let_lines
+from policygen.policies.table import TablePolicy
+from policygen.prompts.described import View
+from policygen.prompts.sections import Section, add_section
+from policygen.quantities.grid import Grid
+from policygen.quantities.operations import decoded
+from policygen.quantities.text import to_digits
+from policygen.quantities.tree import constants, is_definition, limits, names_in, remembered_in, signed_constants
+from policygen.runs.attempt import Attempt
+from policygen.runs.notes import IDEA, UNDEFINED, UNSTABLE, violations_of
+from policygen.runs.state import Context
+from policygen.tasks.task import Task
+
+STANDARD_ERRORS = 2.0  # half width of the intervals of returns to go; overlapping ones count as equal
+LEAST_EPISODES = 5  # least number of episodes for a mean return to go
+AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation
+
+
+# --- episodes --------------------------------------------------------------------------------------------------------
+
+# Fields of a trace's rows: an observation or a feature of such a name is shown with `_` behind it.
+FIELDS = frozenset(["step", "cell", "action", "reward", "steps", "count", "first", "last", "total", "turns"])
+MOST_TEXT = 300  # characters of an observed text in a trace
+STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
+STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
+MOST_RANGE = 1e3
+MOST_COLUMNS = 12  # quantities of a trace before there is a policy
+MOST_READ = 16  # quantities of a trace if the best policy consists of equations
+IN_TURN = 2  # places of a trace for the quantities that would be left out; each prompt shows others of them
+MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
+MOST_NAMES = 10  # quantities of a step that is shown alone
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeView:
+    """One episode: its outcome, and a list per quantity with one entry per step."""
+
+    attempt: int
+    episode_return: float
+    length: int
+    ending: str
+    failed: bool  # whether it ended early without success; `won`: with success
+    won: bool
+    still: Mapping[str, float]  # the largest change of each observation that counts as none
+    # `step`, every observation, text and feature (of the task and of the best policy), for tables `cell` (bins, in the
+    # order of the grid), `action` in the task's words, each continuous actuator by its name, and `reward`
+    columns: Mapping[str, Sequence[Any]]
+    traced: tuple[str, ...]  # names of the observations and features to show, the most important first
+    relevant: tuple[str, ...]  # those of the observations that reward and ends depend on most, the most relevant first
+    # the values of such observations where they do not change in this episode, and of set-points
+    constant: Mapping[str, float]
+    unobserved: tuple[str, ...]  # names of the shown quantities that no policy can read, such as the heights of feet
+    outputs: tuple[str, ...]  # names of the columns of actions
+    signals: tuple[Signal, ...]  # the range of each quantity, and for linear policies its rhythm
+    reference: str  # the signal that lags refer to
+    anomaly: Anomaly | None  # the first quantity that left its usual range, if there is one
+    terms: Mapping[str, float]  # the sum of each reward term, if the environment reports them
+    texts: tuple[str, ...] = ()  # names of the columns of observed texts
+    # reward of each step below the mean of the policy's episodes; empty if there is only one
+    lost: Sequence[float] = ()
+    shortfall: Shortfall | None = None  # the steps in which it lost most, if it lost anything
+    # the values of the columns after the last action, None for those without one; empty if the time limit ended the
+    # episode
+    final: Mapping[str, Any] = field(default_factory=dict)
+
+
+def episode_view(
+    episode: Episode,
+    reader: Reader,
+    best: Policy | None,
+    usual: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    relevance: Relevance = NOTHING_RELEVANT,
+    turn: int = 0,
+    mean: Column | None = None,
+) -> EpisodeView:
+    """Return the view of an episode with the quantities of `reader`.
+
+    Args:
+        usual: usual ranges; if given, the view has rhythms, unobserved quantities and the first anomaly.
+        relevance: what reward and ends depend on; if given, only some of many quantities are traced.
+        turn: number of the prompt, which selects those that would be left out.
+        mean: `mean_rewards` of the policy's episodes; if given, the view has the losses against it.
+    """
+    t, task = episode.trajectory, reader.task
+    arrays = quantities(t, reader)
+    seen = {name: v.astype(np.float64) for name, v in episode.unobserved} if usual is not None else {}
+    unobserved = {name: v[:-1] for name, v in seen.items() if name not in arrays and np.ptp(v[:-1]) > 0}
+    ends = {name: float(v[-1]) for name, v in seen.items()}
+    columns: dict[str, Sequence[Any]] = {"step": list(range(t.length))}
+    columns.update((_shown(name, task), values.tolist()) for name, values in (arrays | unobserved).items())
+    columns.update(_cells(t, reader))
+    columns.update(_texts(t, task))
+    rows = list(map(tuple, t.actions.reshape(t.length, -1).tolist()))
+    words = {row: action_words(task.actuators, [to_digits(value, 3) for value in row]) for row in set(rows)}
+    columns["action"] = [words[row] for row in rows]
+    columns["reward"] = t.rewards.tolist()
+    limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
+    changing = _names_to_show(arrays, task, best)
+    traced = [*unobserved, *(ranked(changing, best, relevance, turn) if relevance.variance else changing)]
+    relevant = [name for name in relevance.relevant if name in arrays]
+    lost = losses(t, mean) if mean is not None else np.zeros(0)
+    anomaly, reference, signals = None, "", ranges(arrays)
+    if usual is not None:
+        found, reference = rhythms(arrays | unobserved, limits)
+        signals = tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
+        described = {name: limits for name, limits in usual.items() if name not in relevance.further}
+        anomaly = first_anomaly(arrays, described) if episode.failed else None
+    return EpisodeView(
+        attempt=episode.attempt,
+        episode_return=t.episode_return,
+        length=t.length,
+        ending="cut by the time limit"
+        if not t.terminated
+        # Of an environment that only its own documentation describes, a goal is a guess.
+        else f"terminated by the environment{', its goal reached' * (episode.reached and not task.documentation)}",
+        failed=episode.failed,
+        won=episode.reached,
+        still=_still(arrays, task),
+        columns=columns,
+        traced=tuple(_shown(name, task) for name in traced),
+        relevant=tuple(_shown(name, task) for name in relevant if name in traced),
+        constant={
+            _shown(n, task): float(v[0])
+            for n, v in arrays.items()
+            if n in relevance.set_points or (n in relevant and np.ptp(v) == 0)
+        },
+        unobserved=tuple(unobserved),
+        outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),
+        signals=tuple(replace(signal, name=_shown(signal.name, task)) for signal in signals),
+        reference=_shown(reference, task),
+        anomaly=replace(anomaly, name=_shown(anomaly.name, task)) if anomaly is not None else None,
+        terms=dict(t.terms),
+        texts=task.text_names,
+        lost=lost.tolist(),
+        shortfall=shortfall(lost) if len(lost) else None,
+        final=dict.fromkeys(columns) | _final(t, reader) | ends if t.terminated else {},
+    )
+
+
+def _shown(name: str, task: Task) -> str:
+    """Return the name under which a quantity or an actuator is shown."""
+    return f"{name}_" if name in FIELDS and name not in {actuator.name for actuator in task.actuators} else name
+
+
+def _final(t: Trajectory, reader: Reader) -> dict[str, Any]:
+    """Return the result of the last action: observations and, for a policy without memory, features and the cell."""
+    rows, task = np.repeat(t.observations[-1:], 2, axis=0), reader.task
+    last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
+    arrays = quantities(last, reader)
+    if reader.remembered:
+        arrays = {name: values for name, values in arrays.items() if name in task.observation_names}
+    columns: dict[str, Sequence[Any]] = {_shown(name, task): values.tolist() for name, values in arrays.items()}
+    if not reader.remembered:
+        columns.update(_cells(last, reader))
+    columns.update(_texts(last, task))
+    actions = {actuator.name for actuator in task.actuators}
+    return {name: column[0] for name, column in columns.items() if name not in actions}
+
+
+def _cells(t: Trajectory, reader: Reader) -> dict[str, Sequence[Any]]:
+    """Return the column `cell`, if the reader has cells."""
+    if not isinstance(reader, CellReader):
+        return {}
+    # An episode visits few different cells: make one tuple for each, not one per step.
+    cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
+    bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
+    return {"cell": list(map(bins.__getitem__, which.tolist()))}
+
+
+def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
+    """Return the observed texts of each step, each text in one line between quotes."""
+    first, shown = len(task.observations), {}
+    for text in task.texts:
+        lines = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
+        shown[text.name] = [f'"{one if len(one) <= MOST_TEXT else one[: MOST_TEXT - 3] + "..."}"' for one in lines]
+        first += text.columns
+    return shown
+
+
+def _names_to_show(arrays: Mapping[str, Column], task: Task, best: Policy | None) -> list[str]:
+    """Return the names of observations and features that change, without copies: equal to an earlier one throughout."""
+    left_out = {a.name for a in task.actuators}
+    left_out |= {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
+    first: dict[bytes, str] = {}
+    for name, values in arrays.items():
+        if name not in left_out and np.ptp(values) > 0:
+            first.setdefault(values.tobytes(), name)
+    return list(first.values())
+
+
+def _still(arrays: Mapping[str, Column], task: Task) -> dict[str, float]:
+    """Return the largest change of each observation that counts as none, by its range in the episode and its bounds."""
+    return {
+        _shown(o.name, task): max(
+            STILL * float(np.ptp(arrays[o.name])),
+            STILL_OF_LIMITS * (o.high - o.low) if o.high - o.low < MOST_RANGE else 0.0,
+        )
+        for o in task.observations
+        if o.name in arrays
+    }
+
+
+def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Reader:
+    """Return the reader that computes a trace's columns: all features of a linear policy, or the cells of a table."""
+    if isinstance(policy, TablePolicy):
+        return policy.reader
+    if grid is not None:
+        return cell_reader(task, grid)
+    return Reader(task, policy.lets if policy is not None else ())
+
+
+def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn: int) -> list[str]:
+    """Return the quantities to show, the most important first; if there are many, the last ones change with `turn`.
+
+    The order is: observations that reward and ends depend on; features of `best` that remember themselves (a clock, a
+    latch); the quantities that it reads, alternately an observation and a feature, those of its outputs before those of
+    its features; and the rest, by variance.
+    """
+    lines = [names_in(node) for _, node in best.equations] if isinstance(best, LinearPolicy) else []
+    lets = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
+    direct, read = (frozenset().union(*some) for some in (lines, lets))
+    states = {name for name, node in best.lets if name in remembered_in(node)} if isinstance(best, LinearPolicy) else ()
+    variance = relevance.variance
+    order = dict.fromkeys(name for name in relevance.relevant[:MOST_RELEVANT] if name in names)
+    order |= dict.fromkeys(name for name in names if name in states)
+    observed = [name for name in names if name in variance and name in direct]
+    observed += [name for name in names if name in variance and name in read]
+    features = [name for name in names if name not in variance and name in direct]
+    features += [name for name in reversed(names) if name not in variance and name in read]  # decisive ones come last
+    order |= dict.fromkeys(name for pair in zip_longest(observed, features) for name in pair if name is not None)
+    order |= dict.fromkeys(sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0))))
+    most = MOST_READ if lines else MOST_COLUMNS
+    if len(order) <= most:
+        return list(order)
+    kept, rest = list(order)[: most - IN_TURN], list(order)[most - IN_TURN :]
+    return kept + [rest[(turn * IN_TURN + i) % len(rest)] for i in range(IN_TURN)]
+
+
+def rows_at(policy: Policy | None, episode: Episode, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
+    """Return those of the steps that an episode of a policy has, with their most informative columns."""
+    view = episode_view(episode, reader_for(task, None, policy), policy)
+    traced = view.traced
+    if len(traced) > MOST_NAMES:  # observations come first, the decisive features last
+        traced = traced[: MOST_NAMES // 2] + traced[-(MOST_NAMES - MOST_NAMES // 2) :]
+    names = ("step", *traced, *(["cell"] if "cell" in view.columns else []), *view.outputs, "reward")
+    return [{name: view.columns[name][step] for name in names} for step in steps if 0 <= step < view.length]
+
+
+# --- attempts --------------------------------------------------------------------------------------------------------
+
+MOST_ATTEMPTS = 40  # last attempts that templates get
+MOST_REFUSED = 3  # last refused attempts with a detailed account
+DIFFERENCES = 3  # changed cells named per attempt
+REFUSED_DIFFERENCES = 12  # the same in a detailed account
+MOST_ROWS = 6  # a table with more new rows shows the changed cells instead, which is shorter
+AT_AN_END = 0.05  # a constant nearer to an end of its range than this share of the range counts as at that end
+TOLD_APART = 2.0  # spreads are shown if the widest is more than this many times the narrowest
+
+
+def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:
+    """Return the last attempts, at most MOST_ATTEMPTS, oldest first, for templates.
+
+    `changed` compares proposed equations with their parent: the best policy when they were proposed. It compares a
+    table with the best policy so far, but few new rows of the last refused ones with their parent. The last refused
+    attempts have a detailed account.
+    The time that this takes hardly grows with the number of earlier attempts.
+    """
+    attempts, best = context.attempts, context.best
+    start = max(0, len(attempts) - MOST_ATTEMPTS)
+    parent = next((attempts[i] for i in range(start - 1, -1, -1) if attempts[i].accepted), None)
+    refused = [a.number for a in attempts[start:] if a.saved and a.score and not a.accepted][-MOST_REFUSED:]
+    views: list[View] = []
+    for attempt in attempts[start:]:
+        if attempt.number == 0:
+            continue
+        policy, score, proposed = attempt.policy, attempt.shared_score, attempt.proposed
+        changed, before_it = "", parent.policy if parent is not None else None
+        if isinstance(proposed, LinearPolicy):
+            changed = _line_changes(proposed, before_it)
+        elif attempt.number in refused and (rows := _new_rows(proposed, before_it)):
+            changed = "; ".join(f"`{row}`" for row in rows)
+        elif policy is not None and best is not None and best.policy is not None and attempt is not best:
+            most = REFUSED_DIFFERENCES if attempt.number in refused else DIFFERENCES
+            changed = _difference(policy, best.policy, visits, most)
+        first = context.tried.get(attempt.digests[0] or b"", attempt.number)  # the first attempt with this policy
+        before, comparison = attempt.tuned.proposed_score, attempt.comparison
+        details: View | None = None
+        if parent is not None and attempt.number in refused:  # cached, because the next prompts show the same attempts
+            view = functools.partial(refused_view, attempt, parent, context)
+            details = context.buffer.cached(("refused", attempt.number, parent.number), view)
+        views.append(
+            {
+                "number": attempt.number,
+                "mean": score.mean if score else None,
+                "proposed_mean": before.mean if before else None,
+                "lowest": min(attempt.returns, default=None),
+                "highest": max(attempt.returns, default=None),
+                "accepted": attempt.accepted,
+                # the comparison with the parent: difference, paired episodes (0 if exact) and one-sided p-value
+                "gain": comparison.gain,
+                "paired": comparison.paired_episodes,
+                "p": comparison.p,
+                "idea": IDEA.of(attempt) or "",
+                "is_best": attempt is best,
+                "parent": parent.number if parent is not None else None,
+                "same_as": first if isinstance(proposed, LinearPolicy) and first != attempt.number else None,
+                "changed": changed,
+                "problem": str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
+                "refinement": attempt.tuned.refinement,
+                "tuned_first": attempt.tuned.proposed is not None and before is None,  # there was no score before it
+                "undefined": dict(UNDEFINED.of(attempt) or ()),
+                "unstable": UNSTABLE.of(attempt) or 0,
+                "violated": {one.name: one.violated for one in violations_of(attempt) if one.violated},
+                "refused": details,
+            }
+        )
+        if attempt.accepted:
+            parent = attempt
+    return views
+
+
+def _line_changes(new: Policy, old: Policy | None) -> str:
+    """Return the changes of a policy from an older one: new or different lines, and the names of removed ones."""
+    plain = old.to_text(plain=True) if old is not None else ""
+    before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
+    after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
+    lines = [f"{name} = {value}" for name, value in after.items() if before.get(name) != value]
+    lines = [f"`{line}`" for line in decisive_first(lines, new)]
+    lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
+    return "; ".join(lines) or "nothing"
+
+
+def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None, most: int) -> str:
+    """Return the differences of a table from the best one: changed cells, the most visited first, features and bins."""
+    if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
+        return ""
+    lets = [line for line in let_lines(policy.lets) if line not in let_lines(best.lets)]
+    bins = [bins_line(dimension) for dimension in policy.grid.dimensions if dimension not in best.grid.dimensions]
+    others = "; ".join(f"`{line}`" for line in (*lets, *bins))
+    if policy.grid.shape != best.grid.shape or policy.grid.names != best.grid.names:
+        return f"another grid: {others}" if others else "another grid"
+    mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (policy, best))
+    cells = np.flatnonzero((mine != theirs).any(axis=1))
+    if not len(cells):
+        return f"the same rows, but {others}" if others else "the same table"
+    if visits is not None:
+        cells = cells[np.argsort(-visits[cells], kind="stable")]
+    shown: dict[str, list[str]] = {}
+    places = policy.grid.bins_of(cells[:most]).tolist()
+    for place, action in zip(places, mine[cells[:most]].tolist(), strict=True):
+        words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, action, strict=True))
+        shown.setdefault(words, []).append(",".join(map(str, place)))
+    listed = "; ".join(f"{words} {' '.join(where)}" for words, where in shown.items())
+    changed = f"{len(cells)} cell{'s' * (len(cells) > 1)}: {listed}{' ...' if len(cells) > most else ''}"
+    return f"{changed}; {others}" if others else changed
+
+
+def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View | None:
+    """Return why an attempt lost to `best_then`, the best at its time, for templates; None for a failed attempt."""
+    proposed, policy = attempt.proposed, attempt.policy
+    if proposed is None or policy is None:
+        return None
+    found = loss(*(context.buffer.of_attempt(one.number, len(one.played)) for one in (attempt, best_then)))
+    lost = None
+    if found is not None:
+        facts, worst, step = found
+        lost = {**facts, "row": rows_at(policy, worst, [step], context.task)[0]}  # `mean` was lost there per episode
+    return {"tuned": moved(proposed, policy), "lost": lost}
+
+
+def _new_rows(policy: Policy | None, best_then: Policy | None) -> list[str]:
+    """Return the rows of a table that the best one at its time lacks; none if there are more than MOST_ROWS."""
+    if not isinstance(policy, TablePolicy) or best_then is None:
+        return []
+    known = set(_lines_of(best_then))
+    own = [line for line in _lines_of(policy) if line not in known and "| --" not in line]
+    return own if len(own) <= MOST_ROWS else []
+
+
+def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
+    """Return the constants that tuning changed, before and after, with signs, by the name of their equation."""
+    if not isinstance(proposed, LinearPolicy) or not isinstance(policy, LinearPolicy):
+        return {}
+    before = dict((*proposed.lets, *proposed.equations))
+    found = {}
+    for name, node in (*policy.lets, *policy.equations):
+        pairs = zip(signed_constants(before[name]), signed_constants(node), strict=True)
+        if changed := [(old, new) for old, new in pairs if old != new]:
+            found[name] = changed
+    return found
+
+
+def decisive_first(lines: Sequence[str], policy: Policy) -> list[str]:
+    """Return lines of equations with outputs first, then features, then standardised quantities: prompts cut the end.
+
+    Lines of a table keep their order.
+    """
+    if not isinstance(policy, LinearPolicy):
+        return list(lines)
+    standard = {f"let {name}" for name, node in policy.lets if is_definition(name, node)}
+    return sorted(lines, key=lambda line: line.startswith("let ") + (line.partition(" = ")[0] in standard))
+
+
+def _lines_of(policy: Policy) -> list[str]:
+    return [" ".join(line.split()) for line in policy.to_text(plain=True).splitlines()]
+
+
+def best_view(best: Attempt | None, score: Score | None) -> View | None:
+    """Return the best policy for templates; `score` may be on more episodes than the attempt's own."""
+    if best is None or best.policy is None or score is None:
+        return None
+    names, sums = list(best.played.terms), best.played.terms.values()
+    endings = ("terminated" if ended else "cut" for ended in best.played.terminated)
+    alike = Counter(zip(best.returns, best.played.lengths, endings, *sums, strict=True))
+    played = tuple(
+        {
+            "episode_return": value,
+            "length": length,
+            "ending": ending,
+            "count": count,
+            **dict(zip(names, own, strict=True)),
+        }
+        for (value, length, ending, *own), count in sorted(alike.items())
+    )
+    widths = [value for _, value in best.tuned.spread]
+    told_apart = bool(widths) and max(widths) > TOLD_APART * min(widths)
+    spread = sorted(best.tuned.spread, key=lambda one: -one[1]) if told_apart else []
+    # A table has no spaces that align its columns.
+    text = "\n".join(
+        re.sub(r" +", " ", re.sub(r" ?-{3,} ?", "---", line)) if line.startswith("|") else line
+        for line in best.policy.to_text().splitlines()
+    )
+    tuned = moved(best.proposed, best.policy)
+    proposed = best.tuned.proposed.policy.to_text() if best.tuned.proposed is not None and not tuned else ""
+    return {
+        "number": best.number,
+        "text": text,
+        "lines": text.splitlines(),
+        "score": str(score),
+        "mean": score.mean,
+        "exact": score.exact,
+        # whether `score` is on other episodes than those by which attempts are compared
+        "fresh": best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
+        "compared_mean": best.score.mean if best.score is not None else None,  # the mean on the compared episodes
+        "refinement": best.tuned.refinement,
+        "proposed": proposed,  # the text of a table before tuning
+        "tuned": tuned,
+        # by line, the final spread of the search for each constant, as a share of its value, the widest first
+        "spread": [(place, value) for place, value in spread],
+        "at_an_end": _at_an_end(best.policy) if best.tuned.refinement else [],
+        "played": played,  # equal episodes are counted together
+        "terms": names,
+    }
+
+
+def _at_an_end(policy: Policy) -> list[tuple[str, float, float, float]]:
+    """Return the constants within AT_AN_END of an end of their range: the name of the line, value and range."""
+    ranged = [
+        (name, value, *ends)
+        for name, node in (*policy.lets, *policy.formulas())
+        for value, ends in zip(constants(node), limits(node), strict=True)
+        if math.isfinite(ends[0])
+    ]
+    return [one for one in ranged if min(one[1] - one[2], one[3] - one[1]) < AT_AN_END * (one[3] - one[2])]
+
+
+# --- requirements ----------------------------------------------------------------------------------------------------
+
+
+def requirement_views(context: Context) -> list[View]:
+    """Return the requirements of the task, and how the best policy meets them."""
+    best = context.best
+    counted = {one.name: one for one in violations_of(best)} if best is not None else {}
+    views = []
+    for requirement in context.task.requirements:
+        found = counted.get(requirement.name)
+        view = {
+            "name": requirement.name,
+            "text": str(requirement),
+            "hard": requirement.hard,
+            "allowed": requirement.allowed,  # share of episodes that may violate it
+            "violated": found.violated if found is not None else None,  # number of the best policy's episodes
+            "episodes": found.episodes if found is not None else 0,
+            # value of its left side when it was furthest from being met
+            "worst": found.worst if found is not None else None,
+            "rows": _rows(best, found, context) if best is not None and found is not None else [],
+        }
+        views.append(view)
+    return views
+
+
+def _rows(best: Attempt, found: Violations, context: Context) -> list[View]:
+    """Return the steps around the first violation in the worst episode."""
+    if not found.violated or found.step is None:
+        return []
+    played = [e for e in context.buffer.of_attempt(best.number) if e.trajectory.seed == found.seed]
+    steps = [found.step + k for k in AROUND_VIOLATION]
+    return rows_at(best.policy, played[0], steps, context.task) if played else []
+
+
+add_section(Section("requirements", lambda context, config: requirement_views(context), "after_account"))
+
+
+# --- visited cells ---------------------------------------------------------------------------------------------------
+
+
+def visit_views(
+    reader: CellReader,
+    kinds: npt.NDArray[Any],
+    counts: npt.NDArray[np.float64],
+    most: int,
+    anywhere: npt.NDArray[np.float64] | None = None,
+) -> list[View]:
+    """Return a record for each of at most `most` pairs of a cell and an action, for templates.
+
+    Pairs shortly before failures come first, then the most visited. A pair is left out if too few episodes have it, or
+    if its return to go and that of another action in the cell are equal within two standard errors of each. If no other
+    action was taken there in enough episodes, the pair is kept only if it occurs shortly before a failure and its
+    return to go differs significantly from the mean over all cells.
+
+    Args:
+        counts: counts of the episodes to show, as from `count_visits`.
+        anywhere: counts of all episodes, for the other actions; by default `counts`.
+    """
+    anywhere = counts if anywhere is None else anywhere
+    visits, ends = counts[0].reshape(-1), counts[1].reshape(-1)
+    seen = np.flatnonzero(visits)
+    if not len(seen):
+        return []
+    cells, own = np.divmod(seen, len(kinds))
+    rows = np.arange(len(seen))
+    mean, error = _means(counts[2:, cells, own])
+    others, errors = _means(anywhere[2:, cells])
+    others[rows, own] = np.nan
+    apart = np.abs(others - mean[:, None]) > STANDARD_ERRORS * (errors + error[:, None])
+    alone: npt.NDArray[np.bool_] = np.asarray(np.isnan(others).all(axis=1))
+    overall = counts[3].sum() / counts[2].sum()
+    differs = np.where(alone, np.abs(mean - overall) > STANDARD_ERRORS * error, (apart | np.isnan(others)).all(axis=1))
+    kept = np.flatnonzero(differs & ~np.isnan(mean) & (~alone | (ends[seen] > 0)))
+    kept = kept[np.lexsort((-visits[seen[kept]], -ends[seen[kept]]))][:most]
+
+    def words(kind: int) -> str:
+        return action_words(reader.task.actuators, list(map(float, kinds[kind])))
+
+    places = reader.grid.bins_of(cells[kept]).tolist()
+    views = []
+    for i, bins in zip(kept.tolist(), places, strict=True):
+        other = -1 if alone[i] else int(np.nanargmax(others[i]))
+        views.append(
+            {
+                "bins": tuple(bins),
+                "action": words(int(own[i])),
+                "visits": int(visits[seen[i]]),  # steps in which the action was taken there
+                # return to go from the first visit in each of `episodes` episodes
+                "mean_return": float(mean[i]),
+                "error": float(error[i]),
+                "episodes": int(counts[2, cells[i], own[i]]),
+                "ends_soon": int(ends[seen[i]]),  # steps among the last 10 before a failure
+                # the best other action there; without one, the row differs from the mean over all cells
+                "other": words(other) if other >= 0 else "",
+                "other_return": float(others[i, other]) if other >= 0 else 0.0,
+            }
+        )
+    return views
+
+
+def _means(first: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return means and standard errors from counts, sums and sums of squares, shape (3, ...); NaN for too few."""
+    n, total, squares = first
+    with np.errstate(all="ignore"):
+        mean = np.where(n >= LEAST_EPISODES, total / n, np.nan)
+        variance = np.maximum(0.0, squares - n * mean**2) / (n - 1)
+        return mean, np.where(n >= LEAST_EPISODES, np.sqrt(variance / n), np.nan)
