@@ -254,7 +254,7 @@ class Comparison:
                 words = f"{other.contender}, which violates requirements ({other.requirements})"
                 parts.setdefault("better than", []).append(words)
             else:
-                how = "better than" if one.is_sure else "not surely better than" if one.gain else "level with"
+                how = "better than" if one.is_sure else "not significantly better than" if one.gain else "level with"
                 parts.setdefault(how, []).append(str(one) if one.gain else other.contender)
         each = ", and ".join(f"{how} {' and '.join(own)}" for how, own in parts.items())
         return f"{first}On {task} {best.contender} is {each}."
@@ -264,7 +264,7 @@ class Comparison:
         for task, (best, *others) in self.entries.items():
             behind = self.behind(task)
             sure = all(other.excess or behind[other.contender].is_sure for other in others)
-            words = f"{best.contender} is {'surely' if sure else 'not surely'} the best"
+            words = f"{best.contender} is {'the best' if sure else 'ahead, not significantly,'}"
             words = words if others else f"{best.contender} is alone"
             words += ", but violates requirements" * any(one.violated for one in best.violations)
             counted.setdefault("none meets the hard requirements" if best.excess else words, []).append(task)

@@ -71,9 +71,9 @@ def test_only_shared_seeds_are_paired_and_without_any_nothing_is_tested() -> Non
     unpaired = comparison_of(results("t", "A", [1, 2, 3]), results("t", "B", [4, 5, 6], None))
     (one,) = unpaired.leads
     assert (one.seeds, one.gain, one.p) == (0, 3.0, None)
-    assert unpaired.sentence == "On t B is not surely better than A by 3 (not paired)."
+    assert unpaired.sentence == "On t B is not significantly better than A by 3 (not paired)."
     single = comparison_of(results("t", "A", [1]), results("t", "B", [4]))
-    assert single.sentence == "On t B is not surely better than A by 3 (1 seed)."
+    assert single.sentence == "On t B is not significantly better than A by 3 (1 seed)."
     level = comparison_of(results("t", "A", [500] * 5), results("t", "B", [500] * 5))
     assert level.sentence == "On t A is level with B."
 
@@ -102,7 +102,7 @@ def test_requirements_come_before_scores_and_nobody_who_violates_them_is_praised
     assert "better" not in worse.sentence
     several = comparison_of(wild, calm, results("u", "wild", [9.0], rail=9), results("u", "calm", [1.0], rail=8))
     assert (
-        several.sentence == "Of 2 tasks, calm is surely the best, but violates requirements on 1 (t); "
+        several.sentence == "Of 2 tasks, calm is the best, but violates requirements on 1 (t); "
         "none meets the hard requirements on 1 (u)."
     )
 
@@ -119,7 +119,7 @@ def test_many_comparisons_are_corrected_together_and_tasks_are_counted() -> None
     )
     assert re.match(r"On t C is better than B by .* and A by ", comparison.sentence)
     both = comparison_of(*parts, *(results("u", name, [1, 2]) for name in gains))
-    assert both.sentence == "Of 2 tasks, C is surely the best on 1 (t); A is not surely the best on 1 (u)."
+    assert both.sentence == "Of 2 tasks, C is the best on 1 (t); A is ahead, not significantly, on 1 (u)."
     alone = comparison_of(results("t", "A", [1, 2]), results("u", "A", [3]))
     assert alone.sentence == "Of 2 tasks, A is alone on 2 (t, u)."
     assert comparison_of(results("t", "A", [5])).sentence == "A scores 5 on t; 1 seed."
