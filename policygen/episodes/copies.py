@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,8 +26,9 @@ from policygen.tasks.spaces import layout_of, row_of
 from policygen.tasks.task import Task
 
 COPIES = 32  # environments that one process steps in turn; more are no faster
-# Names of reward terms in `info`.
-_TERM = re.compile(r"reward_\w+$|\w+_(?:penalty|cost)$")
+# Words in names of what `info` may hold of a reward's terms; `added_up` checks that they are its terms.
+_GAINS = frozenset(("reward", "bonus", "revenue", "profit", "income"))
+_LOSSES = frozenset(("penalty", "cost", "costs", "loss", "fee"))
 _LARGEST = float(np.finfo(np.float32).max)
 
 # Dynamics, rewards and terminations equal Gymnasium's, as tests/episodes/test_copies.py shows: step by step from equal
@@ -48,32 +48,51 @@ class Running:
         info: the values in `info` that requirements read, after the reset and after each step; NaN where missing.
         observation: the last observation, in the environment's own form.
         steps: number of steps so far.
-        terms: the sums of the reward terms so far, by their names in `info`; None before the first step.
+        rewards: the sum of the rewards so far.
+        terms: the sums of what may be the terms of the reward, by their names in `info`; None before the first step.
     """
 
     env: gym.Env[Any, Any]
     info: dict[str, list[float]]
     observation: Any = None
     steps: int = 0
+    rewards: float = 0.0
     terms: dict[str, float] | None = None
 
-    def add_terms(self, info: Mapping[str, Any]) -> None:
-        """Add the reward terms of a step to `terms`; the first step determines their names."""
+    def add_terms(self, reward: float, info: Mapping[str, Any]) -> None:
+        """Add a step's reward, and what may be its terms; the first step determines their names."""
+        self.rewards += reward
         if self.terms is None:
             if not isinstance(info, Mapping):
                 raise EnvironmentFault(f"its `info` is of type {type(info).__name__}, not a dictionary")
             values = ((name, value) for name, value in info.items() if isinstance(name, str))
-            self.terms = {name: 0.0 for name, value in values if _TERM.match(name) and isinstance(value, Real)}
+            self.terms = {name: 0.0 for name, value in values if _words(name) and isinstance(value, Real)}
         for name in self.terms:
             value = info.get(name)
             if isinstance(value, Real):
                 self.terms[name] += float(value)
+
+    def added_up(self) -> dict[str, float]:
+        """Return the terms, costs and penalties as losses, if their sum is that of the rewards; else none."""
+        terms = {name: value for name, value in (self.terms or {}).items() if math.isfinite(value)}
+        close = 1e-3 * max(1e-3, abs(self.rewards), *map(abs, terms.values()))
+        parts = {name: value for name, value in terms.items() if abs(value - self.rewards) > close}  # without totals
+        for some in (terms, parts):
+            for signed in (some, {n: -value if _words(n) & _LOSSES else value for n, value in some.items()}):
+                if some and abs(sum(signed.values()) - self.rewards) <= close:
+                    return signed
+        return {}
 
     def add_info(self, info: Mapping[str, Any]) -> None:
         """Append the values that requirements read."""
         for name, values in self.info.items():
             value = info.get(name) if isinstance(info, Mapping) else None
             values.append(float(value) if isinstance(value, Real | np.bool_) else math.nan)
+
+
+def _words(name: str) -> frozenset[str]:
+    """Return the words in the name of a value of `info` that may make it a term of the reward."""
+    return (_GAINS | _LOSSES) & frozenset(name.lower().split("_"))
 
 
 class SingleCopies(Copies):
@@ -155,7 +174,7 @@ class SingleCopies(Copies):
                 rewards[place] = paid = number_of(reward)
                 if not abs(paid) <= _LARGEST:
                     raise EnvironmentFault(f"the reward of step {one.steps} is {paid:g}")
-                one.add_terms(info)
+                one.add_terms(paid, info)
                 one.add_info(info)
                 terminated[place] = flag_of(terminates, "terminated")
                 truncated[place] = flag_of(truncates, "truncated")
@@ -165,7 +184,7 @@ class SingleCopies(Copies):
     def remarks(self, place: int, /) -> Mapping[str, Any]:
         """Return the reward terms, the values in `info`, and whether the simulation diverged; see `Copies`."""
         one = self.running[place]
-        terms = ((n.removeprefix("reward_"), v) for n, v in (one.terms or {}).items() if math.isfinite(v))
+        terms = ((name.removeprefix("reward_"), value) for name, value in one.added_up().items())
         info = ((name, np.array(values)) for name, values in one.info.items())
         return {"terms": tuple(terms), "unstable": became_unstable(one.env), "info": tuple(info)}
 

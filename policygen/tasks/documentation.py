@@ -18,7 +18,7 @@ from gymnasium.envs.registration import load_env_creator
 
 MOST_CHARACTERS = 6_000  # of all sections together
 MOST_OF_FACTS = 5_000  # characters of all facts of a model together
-SHORT = 1_000  # characters of docstrings below which the description of the package is added
+SHORT = 1_000  # characters of docstrings below which all of the package's description is added
 MOST_OF_A_VALUE = 120  # characters of an argument or of a space without parts
 # Modules whose base classes describe no environment.
 _GENERAL = ("builtins", "abc", "typing", "gymnasium.core", "gymnasium.utils", "gymnasium.envs.mujoco.mujoco_env")
@@ -27,8 +27,11 @@ _ASIDE = (
     *("install", "getting started", "quick", "usage", "using", "example", "licen", "citation", "citing", "cite"),
     *("bibtex", "references", "contribut", "develop", "test", "changelog", "version", "release", "roadmap", "credits"),
     *("acknowledg", "author", "contact", "links", "badges", "contents", "table of contents", "train", "benchmark"),
-    *("baseline", "results", "docs", "check out"),
+    *("baseline", "results", "docs", "check out", "visuali", "project link", "render"),
 )
+# Beginnings of words in headings of the sections that describe an environment: they go before others.
+_FIRST = ("observ", "action", "reward", "state", "terminat", "dynamic")
+_CALLS = frozenset(("python", "py", "pycon", "bash", "sh", "shell", "console", "zsh"))  # listings that call a package
 _Section = tuple[int, str]  # the level of its heading, 0 without one, and its text
 
 
@@ -64,36 +67,63 @@ def _documented(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
         found.setdefault(_plain(inspect.cleandoc(text or "")), title)
     for text, title in found.items():
         yield from ((title, part) for _, part in _sections(text))
-    if sum(map(len, found)) < SHORT:
-        yield from _description(env)
+    yield from _description(env, only_named=sum(map(len, found)) >= SHORT)
 
 
-def _description(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the summary of an environment's package, and the sections of its description that name the environment."""
-    kind, ids = type(env.unwrapped), [env.spec.id.rpartition("/")[2]] if env.spec is not None else []
+def _description(env: gym.Env[Any, Any], *, only_named: bool) -> Iterator[tuple[str, str]]:
+    """Yield the summary of an environment's package, and the sections of its description that name the environment.
+
+    Where none does, these are all sections, unless `only_named`. If the environment is the package's only one, they are
+    all sections, too. Rows and paragraphs that name only other environments are left out.
+    """
+    kind = type(env.unwrapped)
     package = kind.__module__.partition(".")[0]
+    ids = [env.spec.id.rpartition("/")[2]] if env.spec is not None else []
+    of_package = [
+        spec for spec in gym.registry.values() if str(spec.entry_point).replace(":", ".").startswith(f"{package}.")
+    ]
     for name in metadata.packages_distributions().get(package, [])[:1]:
         about = metadata.metadata(name).json
         sections = _sections(_plain(str(about.get("description", ""))))
-        entries = {str(spec.entry_point) for spec in gym.registry.values()}
-        others = [entry for entry in entries if entry.replace(":", ".").startswith(f"{package}.")]
 
         def names_it(level: int, text: str) -> bool:
-            return any(word in "".join(text.split("```")[::2]) for word in (kind.__name__, *ids))
+            return any(word in text for word in (kind.__name__, *ids))
 
-        # Of a package with several environments, the sections that name this one, and what is below their headings.
         mine = list(itertools.compress(sections, _below(sections, names_it)))
-        if (len(others) == 1 and kind.__name__ not in ids) or not mine:  # an id like that is `module:Class`
+        alone = len({str(spec.entry_point) for spec in of_package}) == 1
+        if (alone and kind.__name__ not in ids) or (not mine and not only_named):  # an id like that is `module:Class`
             mine = sections
-        yield from ((f"package {name}", part) for part in [str(about.get("summary", "")), *(text for _, text in mine)])
+        others = [other for spec in of_package if (other := spec.id.rpartition("/")[2]) not in ids]
+        parts = [str(about.get("summary", "")), *(_without(text, others, ids) for _, text in mine)] if mine else []
+        yield from ((f"package {name}", part) for part in parts if part)
+
+
+def _without(text: str, others: Sequence[str], own: Sequence[str]) -> str:
+    """Return a text without the rows, items and paragraphs that name one of `others` but none of `own`."""
+    if not others:
+        return text
+    kept = []
+    for paragraph in text.split("\n\n"):
+        rows = [[line] for line in paragraph.splitlines()] if paragraph.lstrip().startswith(("|", "-", "*")) else [[paragraph]]
+        named = [
+            row[0] for row in rows if any(one in row[0] for one in own) or not any(one in row[0] for one in others)
+        ]
+        kept += ["\n".join(named)] if named else []
+    return "\n\n".join(kept)
 
 
 def _sections(text: str) -> list[_Section]:
-    """Return the sections of a Markdown text; those with a heading in `_ASIDE` are left out."""
+    """Return the sections of a Markdown text, without listings of commands or Python and headings in `_ASIDE`."""
     parts: list[tuple[int, list[str]]] = [(0, [])]
-    in_code = False
+    in_code, language = False, ""
     for line in text.splitlines():
-        in_code ^= line.startswith("```")
+        if line.startswith("```"):
+            in_code = not in_code
+            ended, language = language, line[3:].strip().lower() if in_code else ""
+            if ended in _CALLS:  # the closing fence of a listing that was left out
+                continue
+        if language in _CALLS:
+            continue
         level = 0 if in_code else len(line) - len(line.lstrip("#"))
         if level:
             parts.append((level, []))
@@ -157,13 +187,23 @@ def _plain(text: str) -> str:
     return "\n".join(line for line, before in zip(lines, ["", *lines], strict=False) if line or before).strip("\n")
 
 
+def _describes(text: str) -> bool:
+    """Whether a section's heading says that it describes the environment."""
+    heading = text.partition("\n")[0].lower()
+    return heading.startswith("#") and any(word.startswith(_FIRST) for word in heading.split())
+
+
 def _fitting(sections: Sequence[tuple[str, str]]) -> str:
-    """Return the sections that fit, in their order; what room is left goes to the beginnings of the others."""
+    """Return the sections that fit, in their order; what room is left goes to the beginnings of the others.
+
+    The first section goes before all others, then those with a heading in `_FIRST`.
+    """
+    first = [i == 0 or _describes(text) for i, (_, text) in enumerate(sections)]
     room, shown = MOST_CHARACTERS, dict[int, str]()
-    for whole in (True, False):
+    for whole, only_first in ((True, True), (True, False), (False, True), (False, False)):
         for i, (title, text) in enumerate(sections):
             needed = len(title) + 4
-            if i in shown or (whole and needed + len(text) > room) or needed >= room:
+            if i in shown or first[i] < only_first or (whole and needed + len(text) > room) or needed >= room:
                 continue
             kept = text if needed + len(text) <= room else f"{text[: room - needed - 4].rpartition(chr(10))[0]}\n..."
             shown[i] = kept

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -105,11 +107,23 @@ def test_the_terms_of_a_real_reward_add_up_to_the_return(task_name):
             assert sum(value for _, value in t.terms) == pytest.approx(t.episode_return, rel=1e-6)
 
 
-def test_terms_that_stop_being_numbers_are_left_out_of_the_sum():
-    running = Running(gym.Env(), {})
-    for step in range(4):
-        running.add_terms({"reward_a": 1.0 if step < 2 else None, "reward_b": 2, "reward_c": "no number", "x": 1.0})
-    assert running.terms == {"reward_a": 2.0, "reward_b": 8.0}
+def test_terms_of_a_reward_are_those_that_add_up_to_it():
+    def played(*steps: tuple[float, dict[str, Any]]) -> dict[str, float]:
+        running = Running(gym.Env(), {})
+        for reward, info in steps:
+            running.add_terms(reward, info)
+        return running.added_up()
+
+    gains = {"reward_a": 1.0, "reward_b": 2, "reward_c": "no number", "x": 1.0}
+    assert played((3.0, gains), (3.0, gains)) == {"reward_a": 2.0, "reward_b": 4.0}
+    assert played((3.0, gains), (2.0, {"reward_a": None, "reward_b": 2})) == {"reward_a": 1.0, "reward_b": 4.0}
+    costs = {"revenue": 5.0, "energy_cost": 2.0, "penalty_heat": 1.0}
+    assert played((2.0, costs)) == {"revenue": 5.0, "energy_cost": -2.0, "penalty_heat": -1.0}
+    assert played((2.0, costs | {"profit": 2.0})) == {"revenue": 5.0, "energy_cost": -2.0, "penalty_heat": -1.0}
+    assert played((2.0, {"energy_cost": 2.0, "co2_cost": 0.4})) == {}  # the revenue is missing
+    still = {"reward_forward": -1.5, "reward_ctrl": 0.0}
+    assert played((-1.5, still)) == still
+    assert played((2.0, {})) == {}
 
 
 # --- relevance --------------------------------------------------------------------------------------------------------

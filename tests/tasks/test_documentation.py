@@ -132,6 +132,16 @@ def test_sections_that_fit_go_before_parts_of_long_ones() -> None:
     assert "\n[Plain.__init__]\nMake a tank of some size in m^2.\n" in text
 
 
+def test_sections_about_observations_go_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = f"## Observations\nThe level in m.\n## History\n{'Long ago. ' * 580}\n## Reward\n-1 a step."
+    monkeypatch.setattr(Plain, "__doc__", f"A tank.\n## Ships\n{'A ship. ' * 40}\n{about}")
+    text = documentation_of(Plain())
+    assert "The level in m." in text
+    assert "-1 a step." in text
+    assert "A ship." in text
+    assert text.count("Long ago.") < 580
+
+
 README = """# Pond
 
 [![Badge](https://badge.example/b.svg)](LICENSE)
@@ -152,6 +162,17 @@ A lake has ships.
 ## The Plain pond
 
 A plain pond: level (m), then wind (m/s).
+
+| id | actions |
+| --- | --- |
+| `Plain-v0` | 0: calm, 1: waves |
+| `Lake-v0` | 0: sail, 1: row |
+
+**Lake-v0** has a harbour.
+
+```python
+env = gym.make("Plain-v0")  # two lines
+```
 
 ### Rewards
 
@@ -185,8 +206,14 @@ def test_a_short_docstring_is_followed_by_what_its_package_says_of_the_environme
     assert text.count("[package pond]") == 1
     assert text.index("[class Plain]") < text.index("Ponds.") < text.index("A plain pond: level (m)")
     assert "### Rewards\n\nDeep is good." in text
-    assert ("A lake has ships." in text) == (len(ids) == 1)
-    assert not {word for word in ("install", "badge", "MIT", "References") if word in text}
+    assert "1: waves" in text
+    assert [words in text for words in ("A lake has ships.", "0: sail", "has a harbour")] == [len(ids) == 1] * 3
+    assert not {word for word in ("install", "badge", "MIT", "References", "gym.make", "```") if word in text}
+    # After a long docstring stand the sections about this environment only.
+    monkeypatch.setattr(Plain, "__doc__", "A tank.\n" + "Word by word.\n" * 100)
+    longer = documentation_of(env)
+    assert "A plain pond: level (m)" in longer
+    assert ("A lake has ships." in longer) == (len(ids) == 1)
 
 
 def test_many_alike_columns_are_one_line() -> None:
@@ -249,7 +276,6 @@ PATTERNS = {
     # values of files that name modules, paths or files
     "tasks/trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],
     "episodes/agents": [r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)"],  # --policy SPEC
-    "episodes/copies": [r"reward_\w+$|\w+_(?:penalty|cost)$"],  # keys of `info`, as Gymnasium names terms of a reward
     # names of templates
     "prompts/templates": [r"[A-Za-z0-9_-]+"],
     "prompts/evidence": [" ?-{3,} ?", " +"],  # spaces and rules of our own tables
