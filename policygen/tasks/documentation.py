@@ -104,7 +104,11 @@ def _without(text: str, others: Sequence[str], own: Sequence[str]) -> str:
         return text
     kept = []
     for paragraph in text.split("\n\n"):
-        rows = [[line] for line in paragraph.splitlines()] if paragraph.lstrip().startswith(("|", "-", "*")) else [[paragraph]]
+        rows = (
+            [[line] for line in paragraph.splitlines()]
+            if paragraph.lstrip().startswith(("|", "-", "*"))
+            else [[paragraph]]
+        )
         named = [
             row[0] for row in rows if any(one in row[0] for one in own) or not any(one in row[0] for one in others)
         ]
