@@ -76,7 +76,11 @@ class Running:
         """Return the terms, costs and penalties as losses, if their sum is that of the rewards; else none."""
         terms = {name: value for name, value in (self.terms or {}).items() if math.isfinite(value)}
         close = 1e-3 * max(1e-3, abs(self.rewards), *map(abs, terms.values()))
-        parts = {name: value for name, value in terms.items() if abs(value - self.rewards) > close}  # without totals
+        totals = {n for n, value in terms.items() if not _words(n) & _LOSSES and abs(value - self.rewards) <= close}
+        for name, value in terms.items():  # `penalty`, the sum of `penalty_heat` and `penalty_co2`
+            own = [part for other, part in terms.items() if other != name and name in other.split("_")]
+            totals |= {name} if own and abs(value - sum(own)) <= close else set()
+        parts = {name: value for name, value in terms.items() if name not in totals}
         for some in (terms, parts):
             for signed in (some, {n: -value if _words(n) & _LOSSES else value for n, value in some.items()}):
                 if some and abs(sum(signed.values()) - self.rewards) <= close:

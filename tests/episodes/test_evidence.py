@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
 from typing import Any
 
 import gymnasium as gym
@@ -120,6 +119,7 @@ def test_terms_of_a_reward_are_those_that_add_up_to_it():
     costs = {"revenue": 5.0, "energy_cost": 2.0, "penalty_heat": 1.0}
     assert played((2.0, costs)) == {"revenue": 5.0, "energy_cost": -2.0, "penalty_heat": -1.0}
     assert played((2.0, costs | {"profit": 2.0})) == {"revenue": 5.0, "energy_cost": -2.0, "penalty_heat": -1.0}
+    assert played((2.0, costs | {"penalty": 1.0})) == {"revenue": 5.0, "energy_cost": -2.0, "penalty_heat": -1.0}
     assert played((2.0, {"energy_cost": 2.0, "co2_cost": 0.4})) == {}  # the revenue is missing
     still = {"reward_forward": -1.5, "reward_ctrl": 0.0}
     assert played((-1.5, still)) == still
