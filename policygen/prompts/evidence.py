@@ -288,7 +288,7 @@ DIFFERENCES = 3  # changed cells named per attempt
 REFUSED_DIFFERENCES = 12  # the same in a detailed account
 MOST_ROWS = 6  # a table with more new rows shows the changed cells instead, which is shorter
 AT_AN_END = 0.05  # a constant nearer to an end of its range than this share of the range counts as at that end
-TOLD_APART = 2.0  # spreads are shown if the widest is more than this many times the narrowest
+UNDECIDED = 0.2  # a constant is undecided if the search ends with at least this spread, as a share of its value
 
 
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:
@@ -456,9 +456,7 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         }
         for (value, length, ending, *own), count in sorted(alike.items())
     )
-    widths = [value for _, value in best.tuned.spread]
-    told_apart = bool(widths) and max(widths) > TOLD_APART * min(widths)
-    spread = sorted(best.tuned.spread, key=lambda one: -one[1]) if told_apart else []
+    spread = sorted((one for one in best.tuned.spread if one[1] >= UNDECIDED), key=lambda one: -one[1])
     # A table has no spaces that align its columns.
     text = "\n".join(
         re.sub(r" +", " ", re.sub(r" ?-{3,} ?", "---", line)) if line.startswith("|") else line
@@ -479,8 +477,8 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         "refinement": best.tuned.refinement,
         "proposed": proposed,  # the text of a table before tuning
         "tuned": tuned,
-        # by line, the final spread of the search for each constant, as a share of its value, the widest first
-        "spread": [(place, value) for place, value in spread],
+        # by line, the final spread of the search for the least decided constants, as a share of their value
+        "spread": spread,
         "at_an_end": _at_an_end(best.policy) if best.tuned.refinement else [],
         "played": played,  # equal episodes are counted together
         "terms": names,

@@ -51,7 +51,8 @@ def _fault(episode: EpisodeView, rows: int, last: int) -> int:
         return int(np.argmin(summed[rows:] - summed[:-rows]))
     width = max(rows, episode.length // PARTS)
     start = max(0, found.first - width)
-    return start + largest_rise(episode.lost[start : found.last + 1], width) - 2 * rows // 3
+    before = [0.0] * max(0, width - found.first)  # nothing is lost before the episode, so that its first steps can rise
+    return start - len(before) + largest_rise([*before, *episode.lost[start : found.last + 1]], width) - 2 * rows // 3
 
 
 def _records(episode: EpisodeView, steps: Iterable[int]) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ class Show:
     rows: int = 12  # steps of an episode of a table
     trace: int = 32  # twice the steps of an episode of equations
     columns: int = 20  # quantities of a trace
-    changes: int = 1_500  # characters of what one attempt changed
+    changes: int = 1_000  # characters of what one attempt changed
     history: int = 20
     visits: int = 16
     policy_rows: int = 200
