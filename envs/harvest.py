@@ -1200,7 +1200,7 @@ _COLUMNS = (
     ("force = ", "force", ("N x action", "N x control")),
     ("not a plain motor", "motor", ()),
     ("limited to ", "limited to", ()),
-    ("positive moves ", "positive moves", ()),
+    ("positive moves ", "positive moves body to", ()),
     *((f"{name} ", name, ()) for name in ("action", "control", "axis")),
     ("damping ", "damping", ("N m s/rad", "N s/m")),
     ("armature ", "armature", ("kg m^2", "kg")),
@@ -1360,7 +1360,7 @@ def _bodies(sim: _Simulation) -> list[str]:
         for row, names in alike.items()
     ]
     each = " (in a row with several bodies: each)" if any(len(names) > 1 for names in alike.values()) else ""
-    title = f"A shape is a {usual}, unless said otherwise{each}." if count > 1 else ""
+    title = f"Shapes: {usual} unless said otherwise{each}." if count > 1 else ""
     return _table(title, rows)
 
 

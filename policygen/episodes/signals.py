@@ -13,7 +13,6 @@ Column = npt.NDArray[np.float64]
 LONGEST_LOOK = 800  # last steps of an episode that are searched for a rhythm
 LEAST_CORRELATION = 0.5  # least autocorrelation at a lag of one period for a rhythm
 NEARLY = 0.8  # the first peak of the autocorrelation that has this share of its highest peak gives the period
-SAME_PERIOD = 0.15  # relative difference up to which two periods count as equal
 LEAST_PERIODS = 2.5  # periods that the searched steps must contain
 LAST_MOMENTS = 60  # steps before a failure that are left out of usual ranges, at most a third of the episode
 LEAST_USUAL = 50  # least number of steps for a usual range
@@ -24,19 +23,13 @@ PROMINENCE = 0.1  # least swing between turning points, as a share of the signal
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One quantity over one episode.
-
-    Attributes:
-        low, mean, high: over the episode.
-    """
+    """One quantity over one episode, whose least and largest values are `low` and `high`."""
 
     name: str
     low: float
-    mean: float
     high: float
     saturated: float | None = None  # share of the steps at a limit of the actuator; None if the quantity has no limits
     period: int | None = None  # steps from one swing to the next; None without a rhythm
-    lag: int | None = None  # steps by which it trails the reference signal, None without a common rhythm
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +44,26 @@ class Anomaly:
 
 def ranges(columns: Mapping[str, Column]) -> tuple[Signal, ...]:
     """Return the range of each column of shape (T,)."""
-    return tuple(
-        Signal(name, float(values.min()), float(values.mean()), float(values.max())) for name, values in columns.items()
-    )
+    return tuple(Signal(name, float(values.min()), float(values.max())) for name, values in columns.items())
 
 
 def rhythms(columns: Mapping[str, Column], limits: Mapping[str, tuple[float, float]]) -> tuple[tuple[Signal, ...], str]:
-    """Return range, saturation and rhythm of each column of shape (T,), and the name of the signal that lags refer to.
+    """Return range, saturation and rhythm of each column of shape (T,), and the name of the most rhythmic signal.
 
-    The period is the lag of the first high peak of the autocorrelation. Lags refer to the most rhythmic signal: each is
-    the lag of the highest cross-correlation within half a period. Rhythms are searched without the first fifth of the
-    episode, its start; range and saturation are those of the whole episode.
+    The period is the lag of the first high peak of the autocorrelation. Rhythms are searched without the first fifth of
+    the episode, its start; range and saturation are those of the whole episode.
     """
     periods = {name: _period(values) for name, values in columns.items()}
     reference = max(periods, key=lambda name: periods[name][1], default="")
-    common = periods[reference][0] if reference else None
     found = []
     for signal in ranges(columns):
-        values, own = columns[signal.name], periods[signal.name][0]
-        lag = saturated = None
-        if common is not None and own is not None and abs(own - common) <= SAME_PERIOD * common:
-            lag = _lag(columns[reference], values, common)
+        saturated = None
         if signal.name in limits:
             low, high = limits[signal.name]
+            values = columns[signal.name]
             saturated = float(np.mean((values <= low) | (values >= high)))
-        found.append(replace(signal, saturated=saturated, period=own, lag=lag))
-    return tuple(found), reference if common is not None else ""
+        found.append(replace(signal, saturated=saturated, period=periods[signal.name][0]))
+    return tuple(found), reference if reference and periods[reference][0] is not None else ""
 
 
 def _steady(values: Column) -> Column:
@@ -110,15 +97,6 @@ def _period(values: Column) -> tuple[int | None, float]:
     # The first peak that is nearly the highest: the later ones are multiples of it.
     peak = int(peaks[later[peaks] >= NEARLY * later[peaks].max()][0])
     return int(below[0]) + peak, float(later[peak])
-
-
-def _lag(reference: Column, values: Column, period: int) -> int:
-    """Return the steps by which `values` trails `reference`, from minus to plus half a period."""
-    a, b = _steady(reference), _steady(values)
-    half = period // 2
-    inner = a[half : len(a) - half]
-    products = [float(inner @ b[half + k : len(b) - half + k]) for k in range(-half, half + 1)]
-    return int(np.argmax(products)) - half
 
 
 def first_anomaly(columns: Mapping[str, Column], usual: Mapping[str, tuple[float, float]]) -> Anomaly | None:

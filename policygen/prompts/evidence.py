@@ -85,7 +85,7 @@ class EpisodeView:
     unobserved: tuple[str, ...]  # names of the shown quantities that no policy can read, such as the heights of feet
     outputs: tuple[str, ...]  # names of the columns of actions
     signals: tuple[Signal, ...]  # the range of each quantity, and for linear policies its rhythm
-    reference: str  # the signal that lags refer to
+    reference: str  # the most rhythmic signal; empty without a rhythm
     anomaly: Anomaly | None  # the first quantity that left its usual range, if there is one
     terms: Mapping[str, float]  # the sum of each reward term, if the environment reports them
     texts: tuple[str, ...] = ()  # names of the columns of observed texts
@@ -288,7 +288,7 @@ DIFFERENCES = 3  # changed cells named per attempt
 REFUSED_DIFFERENCES = 12  # the same in a detailed account
 MOST_ROWS = 6  # a table with more new rows shows the changed cells instead, which is shorter
 AT_AN_END = 0.05  # a constant nearer to an end of its range than this share of the range counts as at that end
-UNDECIDED = 0.2  # a constant is undecided if the search ends with at least this spread, as a share of its value
+UNDECIDED = 0.5  # a constant is undecided if the search ends with at least this spread, as a share of its value
 
 
 def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:

@@ -12,7 +12,7 @@ def wave(period: float, shift: float = 0.0) -> np.ndarray:
     return np.sin(2 * np.pi * (STEPS - shift) / period)
 
 
-def test_a_rhythm_has_its_period_and_its_lag():
+def test_a_rhythm_has_its_period():
     noise = np.random.default_rng(0).normal(size=1000)
     columns = {"lead": wave(64), "late": 0.2 * wave(64, 16) + 3, "other": wave(41), "noise": noise, "still": 0 * STEPS}
     found, reference = rhythms(columns, {})
@@ -24,14 +24,6 @@ def test_a_rhythm_has_its_period_and_its_lag():
     assert signals["noise"].period is None
     assert signals["still"].period is None
     assert signals["late"].high == pytest.approx(3.2, abs=0.01)
-
-
-def test_lags_refer_to_the_reference_and_are_signed():
-    found, reference = rhythms({"lead": wave(50), "late": wave(50, 10), "early": wave(50, -5)}, {})
-    lags = {signal.name: signal.lag for signal in found}
-    assert lags[reference] == 0
-    assert lags["late"] - lags["lead"] == pytest.approx(10, abs=1)
-    assert lags["early"] - lags["lead"] == pytest.approx(-5, abs=1)
 
 
 def test_a_drifting_rhythm_and_a_pulse_train_have_their_period():

@@ -266,7 +266,7 @@ def test_every_function_of_the_language_is_told(kind: str) -> None:
 @pytest.mark.parametrize(("name", "most"), [("cartpole", 100), ("Ant-v5", 210)])
 def test_the_model_is_told_how_many_features_there_may_be(name: str, most: int) -> None:
     context, config = searched(name, "linear", iterations=1, warmup_episodes=1)
-    assert f"there may be {most}, in any order" in texts(render_prompt(context, config))[0]
+    assert f"at most {most} of them, in any order" in texts(render_prompt(context, config))[0]
     lets = "\n".join(f"let quantity_{i} = {i}" for i in range(most + 1))
     problem = parse(lets, context.task, "linear").problems[0]
     assert f"write at most {most}" in str(problem)
