@@ -67,6 +67,12 @@ def test_no_line_of_a_template_is_over_140_characters():
     assert [(path.stem, line) for path in FILES for line in path.read_text().splitlines() if len(line) > 140] == []
 
 
+def test_a_template_fits_on_a_screen():
+    bodies = {path.stem: COMMENT.sub("", path.read_text()) for path in FILES}
+    assert {name: len(body.splitlines()) for name, body in bodies.items() if len(body.splitlines()) > 50} == {}
+    assert [name for name, body in bodies.items() if "{% macro" in body] == []
+
+
 def test_the_variables_of_a_template_are_printed_with_type_and_example(workplace):
     def printed(name):
         return CliRunner().invoke(commands, ["templates", "show", name, "--variables"], catch_exceptions=False)

@@ -70,6 +70,13 @@ def test_the_window_of_a_fault_without_an_anomaly_is_where_losses_begin_or_the_r
     assert abs(first + 13 - 120) <= 2  # two thirds of the rows precede the rise
 
 
+def test_losses_from_the_first_step_on_begin_there(swing: EpisodeView) -> None:
+    rng = np.random.default_rng(0)
+    lost = [*rng.normal(5, 0.3, 30), *rng.normal(0.01, 0.3, 170)]
+    view = dataclasses.replace(swing, lost=lost, shortfall=shortfall(np.array(lost)))
+    assert steps(FILTERS["window"](view, 16, "fault"))[0] == 0
+
+
 def test_a_coarse_view_of_a_part_stays_in_its_fifth_of_the_episode(swing: EpisodeView) -> None:
     assert steps(FILTERS["coarse"](swing, 3)) == [0, 100, 199]
     assert steps(FILTERS["coarse"](swing, 3, 1)) == [40, 60, 79]

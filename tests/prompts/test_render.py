@@ -371,6 +371,11 @@ def test_a_prompt_after_twenty_attempts_and_episodes_of_500_steps_is_short() -> 
     assert prompt.characters <= 9_000
 
 
+def test_a_first_prompt_is_short() -> None:
+    context, config = searched("CartPole-v1", "table", iterations=1)
+    assert render_prompt(context, config).characters <= 5_250
+
+
 class Dose(gym.Env[Any, Any]):
     """Observes what stays the same in an episode of twenty steps."""
 

@@ -218,3 +218,19 @@ def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None
     included = "".join(path.read_text() for path in shipped.glob("*.j2"))
     for path in shipped.glob("_*.j2"):
         assert path.name in included or path.stem[1:] in sections.SECTIONS or path.stem.startswith("_language_")
+
+
+@pytest.mark.parametrize("case", [("cartpole", "linear"), ("frozenlake", "table")], ids="-".join)
+def test_a_section_is_left_out_by_removing_its_line(case: tuple[str, str]) -> None:
+    context, config = searched(*case, iterations=3)
+    name = f"improve_{context.kind}"
+    whole = texts(render_prompt(context, config))[1]
+    lines = SHIPPED[name].splitlines()
+    for line in [line for line in lines if line.startswith("{% include")]:
+        path = written("\n".join(one for one in lines if one != line), name)
+        assert len(texts(render_prompt(context, config))[1]) <= len(whole)
+        path.unlink()
+    for part in ("_best", "_history", f"_episodes_{context.kind}", "_turn"):
+        path = written("\n".join(one for one in lines if part not in one), name)
+        assert len(texts(render_prompt(context, config))[1]) < len(whole) - 100
+        path.unlink()
