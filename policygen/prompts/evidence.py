@@ -359,7 +359,10 @@ def _line_changes(new: Policy, old: Policy | None) -> str:
     before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
     after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
     lines = [f"{name} = {value}" for name, value in after.items() if before.get(name) != value]
-    lines = [f"`{line}`" for line in decisive_first(lines, new)]
+    # Prompts cut the end: outputs come first, then features, then standardised quantities.
+    standard = {f"let {name}" for name, node in new.lets if is_definition(name, node)}
+    lines.sort(key=lambda line: line.startswith("let ") + (line.partition(" = ")[0] in standard))
+    lines = [f"`{line}`" for line in lines]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
     return "; ".join(lines) or "nothing"
 
@@ -406,8 +409,10 @@ def _new_rows(policy: Policy | None, best_then: Policy | None) -> list[str]:
     """Return the rows of a table that the best one at its time lacks; none if there are more than MOST_ROWS."""
     if not isinstance(policy, TablePolicy) or best_then is None:
         return []
-    known = set(_lines_of(best_then))
-    own = [line for line in _lines_of(policy) if line not in known and "| --" not in line]
+    mine, known = (
+        [" ".join(line.split()) for line in one.to_text(plain=True).splitlines()] for one in (policy, best_then)
+    )
+    own = [line for line in mine if line not in known and "| --" not in line]
     return own if len(own) <= MOST_ROWS else []
 
 
@@ -424,38 +429,16 @@ def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float
     return found
 
 
-def decisive_first(lines: Sequence[str], policy: Policy) -> list[str]:
-    """Return lines of equations with outputs first, then features, then standardised quantities: prompts cut the end.
-
-    Lines of a table keep their order.
-    """
-    if not isinstance(policy, LinearPolicy):
-        return list(lines)
-    standard = {f"let {name}" for name, node in policy.lets if is_definition(name, node)}
-    return sorted(lines, key=lambda line: line.startswith("let ") + (line.partition(" = ")[0] in standard))
-
-
-def _lines_of(policy: Policy) -> list[str]:
-    return [" ".join(line.split()) for line in policy.to_text(plain=True).splitlines()]
-
-
 def best_view(best: Attempt | None, score: Score | None) -> View | None:
     """Return the best policy for templates; `score` may be on more episodes than the attempt's own."""
     if best is None or best.policy is None or score is None:
         return None
-    names, sums = list(best.played.terms), best.played.terms.values()
     endings = ("terminated" if ended else "cut" for ended in best.played.terminated)
-    alike = Counter(zip(best.returns, best.played.lengths, endings, *sums, strict=True))
-    played = tuple(
-        {
-            "episode_return": value,
-            "length": length,
-            "ending": ending,
-            "count": count,
-            **dict(zip(names, own, strict=True)),
-        }
-        for (value, length, ending, *own), count in sorted(alike.items())
-    )
+    alike = Counter(zip(best.returns, best.played.lengths, endings, strict=True))
+    played = [
+        {"episode_return": value, "length": length, "ending": ending, "count": count}
+        for (value, length, ending), count in sorted(alike.items())
+    ]
     spread = sorted((one for one in best.tuned.spread if one[1] >= UNDECIDED), key=lambda one: -one[1])
     # A table has no spaces that align its columns.
     text = "\n".join(
@@ -481,7 +464,6 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         "spread": spread,
         "at_an_end": _at_an_end(best.policy) if best.tuned.refinement else [],
         "played": played,  # equal episodes are counted together
-        "terms": names,
     }
 
 

@@ -30,7 +30,7 @@ from policygen.policies.parts import Parts, most_features
 from policygen.policies.table import TablePolicy
 from policygen.prompts.described import View, grid_view, task_view
 from policygen.prompts.evidence import attempt_views, best_view, episode_view, reader_for, visit_views
-from policygen.prompts.filters import fitting
+from policygen.prompts.filters import FILTERS, fitting
 from policygen.prompts.sections import section_data
 from policygen.prompts.templates import improve_template, render_template
 from policygen.quantities.operations import FUNCTION_NAMES
@@ -114,7 +114,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     lost = [e for e in poor if not e.reached]
     worst = _unlike(lost or poor)[: _FULL.worst]
     if config.ablate == "knowledge":  # the names of the reward's terms and of the feet are knowledge too
-        best = replace(best, played=replace(best.played, terms={})) if best is not None else None
         highest, own, worst = (
             [replace(e, trajectory=replace(e.trajectory, terms=()), unobserved=()) for e in some]
             for some in (highest, own, worst)
@@ -151,7 +150,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
     shown_best = best_view(best, context.reported_score)
     if not config.episodes_shown:
-        shown_best = {**shown_best, "played": (), "terms": []} if shown_best is not None else None
+        shown_best = {**shown_best, "played": []} if shown_best is not None else None
     random: View | None = None
     if context.attempts and context.attempts[0].number == 0:
         score = context.attempts[0].score
@@ -279,22 +278,15 @@ def shortened(best: View, characters: int) -> View:
     if len(best["text"]) <= characters:
         return best
     lines: list[str] = best["lines"]
-    half = characters // 2
+    half, cut = characters // 2, FILTERS["cut"]
     first, last = (fitting((len(line) + 1 for line in some), half + 1) for some in (lines, lines[::-1]))
     left_out = len(lines) - first - last
     if left_out <= 0:  # few, but long
-        shorter = [_cut(line, characters // len(lines)) for line in lines]
+        shorter = [cut(line, characters // len(lines)) for line in lines]
     else:
         note = f"... ({left_out:,} of {len(lines):,} lines are left out here) ..."
-        shorter = [*(_cut(line, half) for line in lines[:first]), note, *(_cut(line, half) for line in lines[-last:])]
+        shorter = [*(cut(line, half) for line in lines[:first]), note, *(cut(line, half) for line in lines[-last:])]
     return {**best, "text": "\n".join(shorter), "lines": shorter}
-
-
-def _cut(line: str, characters: int) -> str:
-    """Shorten a line, and state the number of characters that are left out."""
-    if len(line) <= characters:
-        return line
-    return f"{line[:characters]} ... ({len(line) - characters:,} more characters)"
 
 
 def _amounts(show: Show) -> Iterator[Show]:
