@@ -29,6 +29,7 @@ from policygen.prompts.render import Show, _amounts, render_prompt, render_repai
 from policygen.quantities.operations import FUNCTION_NAMES
 from policygen.runs.attempt import Attempt, Played, saved
 from policygen.runs.config import RunConfig, effective_config
+from policygen.runs.notes import IDEA
 from policygen.runs.state import Context
 from policygen.search.loop import new_search
 from policygen.tasks.task import without_knowledge
@@ -112,7 +113,8 @@ def test_a_later_prompt_tells_of_scores_episodes_visits_and_every_attempt(later:
         for attempt in context.attempts[1:]:
             lines = [line for line in attempt.policy.to_text().splitlines() if line not in before.splitlines()]
             entry = history.split(f"- {attempt.number}: ")[1].split("\n- ")[0]
-            if before:
+            assert ("; idea: " in entry) == (IDEA.of(attempt) is not None)
+            if before and not attempt.accepted:
                 assert f"`{lines[0]}" in entry
             if attempt.accepted:
                 before = attempt.policy.to_text()
