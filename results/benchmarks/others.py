@@ -21,6 +21,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,11 @@ class Package:
     max_steps: int | None = None
     own: str = ""
     development: bool = False
+
+    def check(self) -> None:
+        """Exit unless the version that the page is about is installed."""
+        if (installed := metadata.version(self.name)) != self.version:
+            raise SystemExit(f"{self.name} {installed} is installed, and others.csv is about {self.version}")
 
     def made(self) -> gym.Env[Any, Any]:
         """Return a new environment with a limit of steps."""
@@ -352,6 +358,7 @@ def main() -> None:
     for method, name in itertools.product(METHODS, asked.tasks):
         package = known[name]
         for seed in seeds_of(package, method, asked.seeds) if method in asked.what else ():
+            package.check()
             MEASURED.once((name, method, seed), functools.partial(MEASURES[method], package, seed))
     if "page" in asked.what:
         write_page(list(known.values()))
