@@ -251,7 +251,7 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
         known = [value for value in values if value is not None]
         finite = [abs(value) for value in known if isinstance(value, float) and np.isfinite(value)]
         if len(finite) == len(known) and any(finite):
-            places = math.ceil(math.log10(LEAST_SHOWN / max(finite)))
+            places = math.ceil(math.log10(LEAST_SHOWN) - math.log10(max(finite)))
             values = [None if value is None else round(value, places) for value in values]
         columns.append([_brief(value, 4) for value in values])
     return "\n".join(map(" ".join, zip(*columns, strict=True)))

@@ -211,6 +211,8 @@ def test_tables_and_lines_hold_the_named_columns(swing: EpisodeView) -> None:
 def test_numbers_of_a_column_end_at_the_decimal_place_that_the_largest_needs() -> None:
     rows = [{"a": 39.04, "b": 0.0512, "c": 1234.0}, {"a": -0.123, "b": 0.1, "c": 1.0}]
     assert FILTERS["lines"](rows, ["a", "b", "c", "d"]) == "39 0.051 1230 -\n-0.1 0.1 0 -"
+    extremes = [{"a": 5e-324, "b": 1e300, "c": float("inf")}, {"a": 0.0, "b": -2.0, "c": 0.123456}]
+    assert FILTERS["lines"](extremes, ["a", "b", "c"]) == "5e-324 1e+300 inf\n0 0 0.1235"
 
 
 @pytest.mark.parametrize(
