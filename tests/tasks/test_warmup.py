@@ -79,8 +79,8 @@ class Numbered(Pushed):
     """Keys of `info` are of every kind."""
 
     def step(self, action: Any) -> Any:
-        info = {0: 1.0, ("a", 1): 2, None: "x", 1.5: np.ones(2), "reward_near": -self.x, b"cost": 3}
-        return (*super().step(action)[:4], info)
+        stepped = super().step(action)[:4]
+        return (*stepped, {0: 1.0, ("a", 1): 2, None: "x", 1.5: np.ones(2), "reward_near": stepped[1], b"cost": 3})
 
 
 class Restless(Pushed):
