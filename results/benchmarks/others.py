@@ -33,6 +33,7 @@ from measurements import HERE, Measurements, parser_of
 import policygen
 from policygen.episodes.players import evaluate
 from policygen.episodes.score import score_of_returns
+from policygen.errors import UsageError
 from policygen.llm.messages import Exchange
 from policygen.llm.store import Transcript
 from policygen.policies.policy import Policy
@@ -52,6 +53,7 @@ PPO_STEPS = 100_000
 SEEDS = (1, 2, 3)
 CHAT_SEED, REPLIES = 400, 4
 EPISODES = {"builtin": 3_000, "chat": 1_000}
+NONE, REFUSED = "no policy", "refused"  # notes of rows without a score
 METHODS = ("random", "constant", "own", "ppo", "builtin", "chat")
 
 Act = Callable[[Any], Any]
@@ -246,23 +248,13 @@ def searched(package: Package, seed: int, llm: str, file: Path | None, **setting
     began = cpu_seconds()
     with tempfile.TemporaryDirectory() as folder:
         task = package.task(folder)
-        run = policygen.run(
-            task,
-            llm=llm,
-            refine="auto",
-            seed=seed,
-            jobs=1,
-            final_episodes=2,
-            fragility=False,
-            out=folder,
-            on_attempt=attempts.append,
-            **settings,
-        )
+        settings |= {"refine": "auto", "seed": seed, "jobs": 1, "final_episodes": 2, "fragility": False}
+        run = policygen.run(task, llm=llm, out=folder, on_attempt=attempts.append, **settings)
     seconds = cpu_seconds() - began
     best: Policy | None = run.policy
     counts = attempts[-1].counts
     if best is None:
-        return [{"episodes": counts.episodes, "steps": counts.env_steps, "seconds": round(seconds, 1), "note": "none"}]
+        return [{"episodes": counts.episodes, "steps": counts.env_steps, "seconds": round(seconds, 1), "note": NONE}]
     score = evaluate(best, FRESH, jobs=1)
     number = max(one.number for one in attempts if one.accepted)
     note = f"proposal {number}"
@@ -275,7 +267,10 @@ def builtin(package: Package, seed: int) -> Any:
     """Score `policygen run ENV --llm builtin --refine auto`."""
     file = RESULTS / "policies" / f"others-{package.name}-builtin.txt"
     first = file if seed == SEEDS[0] else None
-    return searched(package, seed, "builtin", first, max_episodes=EPISODES["builtin"])
+    try:
+        return searched(package, seed, "builtin", first, max_episodes=EPISODES["builtin"])
+    except UsageError as error:  # a refusal is a result, too
+        return [{"note": f"{REFUSED}: {error}"}]
 
 
 def transcript_of(package: Package) -> Path:
@@ -313,8 +308,8 @@ def cell(rows: Sequence[dict[str, Any]]) -> str:
     """Format the median seed's mean with its interval, and the range of the others."""
     if not rows:
         return ""
-    if any(one["note"] == "none" for one in rows):
-        return "no policy"
+    if any(str(one["note"]).startswith((NONE, REFUSED)) for one in rows):
+        return str(rows[0]["note"]).partition(":")[0]
     middle = sorted(rows, key=lambda one: one["mean"])[len(rows) // 2]
     text = f"{number(middle['mean'])} [{number(middle['low'])}, {number(middle['high'])}]"
     means = [one["mean"] for one in rows]
