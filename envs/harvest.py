@@ -1373,8 +1373,8 @@ def _shape(sim: _Simulation, geom: int) -> tuple[str, str]:
             return f"sphere of radius {_number(size[0])} m", centre
         case "capsule" | "cylinder":
             axis = sim.data.geom_xmat[geom].reshape(3, 3)[:, 2]
-            up = axis if axis[np.argmax(np.abs(axis))] > 0 else -axis
-            along = f" along {_direction(up)[1:]}" if sim.detail > 1 else " long"
+            direction = _direction(axis) if _direction(axis)[0] == "+" else _direction(-axis)
+            along = f" along {direction[1:]}" if sim.detail > 1 else " long"
             # MuJoCo stores half of the length; a capsule's excludes its round ends.
             return f"{kind} of radius {_number(size[0])} m, {2 * size[1]:.3g} m{along}", centre
         case "box" | "ellipsoid":

@@ -120,9 +120,14 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 
 
 def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
-    """Return one period of the reference signal in the middle of the episode, in at most `rows` rows."""
+    """Return one period of the reference signal in the middle of the episode, in at most `rows` rows.
+
+    Of a period of at most twice as many steps, its first ones are shown each for itself: its steps differ much.
+    """
     period = next(signal.period for signal in episode.signals if signal.name == episode.reference) or 0
     first = max(0, (episode.length - period) // 2)
+    if period <= 2 * rows:
+        return _joined(episode, [(step, step) for step in range(first, min(first + min(period, rows), episode.length))])
     some = replace(episode, columns={n: c[first : first + period] for n, c in episode.columns.items()})
     some = replace(some, length=len(some.columns["step"]))
     slack, groups = 0.2, _groups(some, 0.0)

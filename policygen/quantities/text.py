@@ -347,6 +347,8 @@ def to_text(node: Node) -> str:
 def _text(node: Node) -> tuple[str, int]:
     """Return the text of a node and its precedence."""
     match node:
+        case Number(math.pi, None):
+            return "pi", HIGHEST_LEVEL
         case Number(value, None):
             return format_number(value), (HIGHEST_LEVEL if value >= 0 else NEGATION_LEVEL)
         case Number(value, (low, high)):

@@ -140,8 +140,8 @@ def test_without_a_set_point_it_is_where_what_the_reward_depends_on_changes_most
     assert len(FILTERS["window"](resting, 4, "change")) == 4
 
 
-@pytest.mark.parametrize("rows", [80, 30, 5, 1])
-def test_a_cycle_is_one_whole_period_whose_steps_are_joined_only_as_far_as_needed(
+@pytest.mark.parametrize("rows", [80, 30, 29, 5, 1])
+def test_steps_of_a_short_cycle_stand_alone_and_those_of_a_long_one_are_joined_only_as_far_as_needed(
     swing: EpisodeView, rows: int
 ) -> None:
     time = np.arange(400)
@@ -150,12 +150,13 @@ def test_a_cycle_is_one_whole_period_whose_steps_are_joined_only_as_far_as_neede
     view = dataclasses.replace(of(swing, hop=hop), signals=signals, reference=reference, still={"hop": 0.02})
     shown = FILTERS["condensed"](view, rows, "cycle")
     assert len(shown) <= rows
+    if rows >= 30:  # of a short period each step by itself
+        assert [(row["first"], row["last"]) for row in shown] == [(170 + i, 170 + i) for i in range(min(rows, 60))]
+        return
     assert (shown[0]["first"], shown[-1]["last"]) == (170, 229)
     assert all(after["first"] == before["last"] + 1 for before, after in itertools.pairwise(shown))
     assert sum(row["count"] for row in shown) == 60
-    if rows == 80:
-        assert len(shown) > 25  # each step by itself but where it rests exactly
-    if rows == 30:  # what is joined moves less than any single step of the swing
+    if rows == 29:  # what is joined moves less than any single step of the swing
         joined = [np.ptp(hop[row["first"] : row["last"] + 1]) for row in shown if row["count"] > 1]
         assert max(joined) < np.abs(np.diff(hop)).max()
 

@@ -72,7 +72,7 @@ def test_the_first_prompt_states_the_task_the_language_and_what_random_actions_d
     if kind == "table":
         for dimension in task.grid.dimensions:
             assert f"- {dimension.name}: " in request
-        assert "Table columns: | " in request
+        assert "Table columns, unless you write `bins` lines: | " in request
         assert "## Bins" in request
     else:
         assert "## Bins" not in request
@@ -106,7 +106,7 @@ def test_a_later_prompt_tells_of_scores_episodes_visits_and_every_attempt(later:
     shown = [float(value) for value in re.findall(r"^(?:.*: r|R)eturn ([^\s,]+)", request, re.MULTILINE)]
     assert any(value == pytest.approx(best, rel=1e-3) for value in shown)
     if context.kind == "table":
-        assert "## Where the points are" in request
+        assert "## Where the reward comes from" in request
         assert ("## Where episodes went" in request) == bool(template_variables(context, config)["visits"])
     else:
         before = ""

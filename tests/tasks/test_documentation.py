@@ -103,7 +103,7 @@ def test_choices_by_number_are_a_range_and_missing_bounds_are_said_to_be_assumed
 def test_the_task_says_what_ends_an_episode_and_that_more_is_better() -> None:
     text = prompt_of(Plain)
     assert "An episode has at most 1000 steps, fewer if the environment terminates it;" in text
-    assert "the score is the sum of rewards, averaged over episodes; higher is better." in text
+    assert "the score is the sum of rewards, averaged over episodes." in text
     assert "stated above" not in text
 
 
