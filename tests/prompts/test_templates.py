@@ -49,7 +49,9 @@ def test_a_section_of_ones_own_stands_at_its_place_and_is_left_out_without_data(
     kept[context.number] = "Few rows."
     request = render_prompt(context, config).messages[-1].content
     assert (
-        request.index("## Where the reward comes from") < request.index("## Wishes\nFew rows.") < request.index("## Attempts")
+        request.index("## Where the reward comes from")
+        < request.index("## Wishes\nFew rows.")
+        < request.index("## Attempts")
     )
     assert "_wishes" in used_templates(["improve_table"])
 
