@@ -310,7 +310,7 @@ def cell(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     if any(str(one["note"]).startswith((NONE, REFUSED)) for one in rows):
         return str(rows[0]["note"]).partition(":")[0]
-    middle = sorted(rows, key=lambda one: one["mean"])[len(rows) // 2]
+    middle = sorted(rows, key=lambda one: one["mean"])[(len(rows) - 1) // 2]
     text = f"{number(middle['mean'])} [{number(middle['low'])}, {number(middle['high'])}]"
     means = [one["mean"] for one in rows]
     return text if len(rows) == 1 else f"{text} ({number(min(means))} to {number(max(means))})"
