@@ -98,6 +98,7 @@ def _start(
     loaded: Task, config: RunConfig, options: Mapping[str, Any], provider: Provider | None = None
 ) -> tuple[Run, Sequence[Tracker | RunPage]]:
     """Begin a run, print its settings, and return it with the listeners that options ask for."""
+    from policygen.runs.tuning import allowance
     from policygen.search.run import start
     from policygen.tasks.load import CUT
     from policygen.tasks.task import KIND_WORDS
@@ -106,9 +107,9 @@ def _start(
     started = config.trusted() if options["trust"] else config
     active_run = start(loaded, started, options["out"], provider, cache=options["cache"])
     chosen, more = active_run.config, ""
-    if (chosen.episodes, chosen.final_episodes) != (config.episodes, config.final_episodes):
+    if chosen.episodes != config.episodes:
         why = "they are short and vary" if chosen.episodes > config.episodes else "--max-steps allows no more"
-        more = f"; {chosen.episodes} episodes per score, {chosen.final_episodes:,} for the final one: {why}"
+        more = f"; {chosen.episodes} episodes per score: {why}"
     cut = [sentence for sentence in active_run.task.assumed if sentence.startswith(CUT)]
     more += "".join(f"; {sentence}" for sentence in cut)
     introduction = f"policy: {KIND_WORDS[config.policy]}, proposals from {active_run.proposer.introduction}"
@@ -116,6 +117,14 @@ def _start(
     for sentence in active_run.task.assumed:
         if sentence not in cut:
             say(f"  assumed: {sentence}")
+    if words := allowance(active_run.task, chosen):
+        say(f"  budget: {words}")
+    if chosen.max_steps is not None:
+        told = [f"the run ends after {chosen.patience} proposals without a new best (--patience)"]
+        told = told if config.patience != chosen.patience else []
+        told += ["the best policy is not scored with delay and noise"] if chosen.fragility else []
+        if told:
+            say(f"  as --max-steps limits them: {'; '.join(told)}")
     if active_run.task.perturb:
         say(f"  perturbed in each episode: {', '.join(one.in_words for one in active_run.task.perturb)}")
     opt.say_own_templates(active_run.config)

@@ -147,6 +147,14 @@ class Played:
         )
 
 
+def usual_length(attempts: Iterable[Attempt]) -> int:
+    """Return the steps of an episode as attempts played them: the largest of their means, rounded up; 0 without any.
+
+    Better policies may play longer episodes than random actions, so the mean over all attempts would be too small.
+    """
+    return max((-(-sum(one.played.lengths) // len(one.played)) for one in attempts if len(one.played)), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class TuningState:
     """The final state of a numerical search; with the tuned policy, a later search can continue from it.

@@ -18,6 +18,16 @@ Price = Callable[[int, int], float | None]
 """USD for tokens in and out; None if the price is unknown."""
 
 
+def episodes_within(steps: int, longest: int, usual: int = 0) -> int:
+    """Return how many episodes some steps allow: the last one at full length, so that the limit is never exceeded.
+
+    Args:
+        longest: maximum number of steps of an episode.
+        usual: number of steps as measured; 0: as `longest`.
+    """
+    return 1 + (steps - longest) // max(1, usual or longest) if steps >= max(1, longest) else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """The maximum cost of an unfinished request; `tokens_out` is the maximum length of its reply."""
@@ -40,6 +50,7 @@ class Ledger:
     env_steps: int = 0
     tuning_steps: int = 0  # the part of `env_steps` that tuning played
     longest: int = 0  # maximum number of steps of an episode
+    usual: int = 0  # number of steps of an episode, as measured; 0: not measured, each counts as `longest`
     llm_seconds: float = 0.0
     cached: int = 0  # number of replies from a cache
     # the maximum cost of each unfinished request, so that together they exceed no budget
@@ -107,7 +118,7 @@ class Ledger:
         if not self.affords_episodes(count):
             limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
             if self._steps_are_scarcer:
-                limit = f"of up to {self.longest:,} steps could exceed {self.config.max_steps:,} steps (--max-steps)"
+                limit = f"of {self._length_words} could exceed {self.config.max_steps:,} steps (--max-steps)"
             raise BudgetExhausted(f"the next {count} episodes {limit}")
         self.episodes += count
 
@@ -124,12 +135,15 @@ class Ledger:
         if self._steps_are_scarcer:
             steps = max(0, (self.config.max_steps or 0) - self.env_steps)
             left = f"{steps:,} of {self.config.max_steps:,} steps (--max-steps) are left"
-            raise BudgetExhausted(f"{left}, too few for {episodes} episodes of up to {self.longest:,} steps")
+            raise BudgetExhausted(f"{left}, too few for {episodes} episodes of {self._length_words}")
         raise BudgetExhausted(f"fewer than {episodes} of {self.config.max_episodes} episodes are left")
 
     @property
     def episodes_left(self) -> int | None:
-        """The number of further episodes within the limits, each counted at full length; None without a limit."""
+        """The number of further episodes within the limits; None without a limit.
+
+        With a limit of steps, the last one counts at full length, and each before it at the measured length.
+        """
         left = min(self._left_by_limit)
         return None if left == math.inf else max(0, int(left))
 
@@ -139,7 +153,19 @@ class Ledger:
         by_episodes = math.inf if self.config.max_episodes is None else self.config.max_episodes - self.episodes
         if self.config.max_steps is None:
             return by_episodes, math.inf
-        return by_episodes, max(0, self.config.max_steps - self.env_steps) // max(1, self.longest)
+        return by_episodes, episodes_within(self.config.max_steps - self.env_steps, self.longest, self.usual)
+
+    @property
+    def safe_episodes(self) -> int | None:
+        """The number of episodes that may be played at once, as none can exceed full length; None without a limit."""
+        if self.config.max_steps is None:
+            return None
+        return max(0, self.config.max_steps - self.env_steps) // max(1, self.longest)
+
+    @property
+    def _length_words(self) -> str:
+        about = f"about {self.usual:,} and " if 0 < self.usual < self.longest else ""
+        return f"{about}up to {self.longest:,} steps"
 
     @property
     def _steps_are_scarcer(self) -> bool:

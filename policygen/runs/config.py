@@ -77,8 +77,8 @@ class EpisodeSettings(_Settings):
     warmup_episodes: int = Field(
         20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
     )
-    final_episodes: int = Field(
-        100, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100; if short, up to 2,000)"
+    final_episodes: int | None = Field(
+        None, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100; if short, up to 2,000)"
     )
     jobs: int | None = Field(None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (all cores)")
     fragility: bool = Field(True, description="the best policy's score with delay and sensor noise")

@@ -16,7 +16,7 @@ from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Message
 from policygen.policies.policy import Policy
 from policygen.registry import Registry
-from policygen.runs.attempt import Attempt, Counts, Standing
+from policygen.runs.attempt import Attempt, Counts, Standing, usual_length
 from policygen.runs.config import RunConfig
 from policygen.runs.notes import STOPPED, violations_of
 from policygen.runs.tuning import TuningLimits, tuning_limits
@@ -126,7 +126,16 @@ class Search:
             tuple(self.attempts),
             self.tried,
             self.buffer,
-            tuning_limits(number, self.task, config.policy, config, played, steps=steps, exact=exact),
+            tuning_limits(
+                number,
+                self.task,
+                config.policy,
+                config,
+                played,
+                steps=steps,
+                length=usual_length(self.attempts),
+                exact=exact,
+            ),
             memory=config.memory,
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from policygen.episodes.score import FAULTLESS
+from policygen.runs.budget import episodes_within
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.tasks.task import PolicyKind, Task
@@ -25,6 +27,7 @@ CANDIDATES_PER_CONSTANT = 4
 
 EPISODES_OF_TUNING = 500  # per proposal, by default
 LEAST_SHARE = 200  # least episodes of a share; with fewer, tuning does more harm than good
+WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited, for random actions
 SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
 
 # One-sided level at which a challenger must be better in the paired test. A close comparison plays these multiples of
@@ -45,7 +48,7 @@ class TuningLimits:
 
     Attributes:
         method: a name in `METHODS`.
-        left: episodes left to the run; None without a limit. With a limit of steps, each counts at full length.
+        left: episodes left to the run; None without a limit. With a limit of steps, each counts as long as measured.
         generation, seeds: candidates of a generation, and maximum episodes of each.
     """
 
@@ -61,12 +64,21 @@ class TuningLimits:
 
 
 def tuning_limits(
-    number: int, task: Task, kind: PolicyKind, config: RunConfig, played: int, *, steps: int = 0, exact: bool = False
+    number: int,
+    task: Task,
+    kind: PolicyKind,
+    config: RunConfig,
+    played: int,
+    *,
+    steps: int = 0,
+    length: int = 0,
+    exact: bool = False,
 ) -> TuningLimits | None:
     """Return the limits of tuning attempt `number`; None if nothing is tuned.
 
     Args:
         played, steps: episodes and steps of the environment that the run has played.
+        length: steps of an episode as measured; 0: not measured, each counts at full length.
         exact: whether the MDP of the task is known.
     """
     if config.refine.method is None:
@@ -78,7 +90,7 @@ def tuning_limits(
         return None
     steps_left = max(0, config.max_steps - steps) if config.max_steps is not None else None
     limits = [config.max_episodes - played] if config.max_episodes is not None else []
-    limits += [steps_left // task.max_steps] if steps_left is not None else []
+    limits += [episodes_within(steps_left, task.most_steps, length)] if steps_left is not None else []
     left = min(limits, default=None)
     # The proposal is scored before it is tuned.
     episodes = max(0, episodes_of_tuning(number, config, left - config.episodes if left is not None else None))
@@ -128,16 +140,79 @@ def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING
     if episodes is None:
-        turns, scores = max(2, config.iterations - number + 2), SCORES_OF_PROPOSAL * config.episodes
-        share = left // turns - scores
-        if share < LEAST_SHARE:
-            # Fewer turns tune; each of the others is scored and compared only.
-            plain = scores // 2
-            tuned = max(0, left - turns * plain) // (LEAST_SHARE + scores - plain)
-            share = (left - (turns - tuned) * plain) // tuned - scores if tuned else 0
-        episodes = share if share >= LEAST_SHARE else 0
+        episodes = shares(left, turns_from(number, config), config.episodes)[1]
     # Scoring and validating the tuned policy must still be possible.
     return min(episodes, left - 2 * config.episodes)
+
+
+def shares(left: int, turns: int, episodes: int) -> tuple[int, int]:
+    """Return how many turns `left` episodes suffice to tune, and the episodes of tuning each; 0, 0 if none.
+
+    If they do not suffice for all turns, fewer tune, and each of the others is scored and compared only.
+
+    Args:
+        turns: the remaining proposals, and the tuning at the end of the run.
+        episodes: episodes of a score.
+    """
+    scores = SCORES_OF_PROPOSAL * episodes
+    share = left // turns - scores
+    if share >= LEAST_SHARE:
+        return turns, share
+    plain = scores // 2
+    tuned = max(0, left - turns * plain) // (LEAST_SHARE + scores - plain)
+    share = (left - (turns - tuned) * plain) // tuned - scores if tuned else 0
+    return (tuned, share) if share >= LEAST_SHARE else (0, 0)
+
+
+def turns_from(number: int, config: RunConfig) -> int:
+    """Return how many turns share what is left at attempt `number`: the proposals to come, and the last tuning.
+
+    A run with limited steps ends after `patience` proposals without a new best, so these alone are sure to come.
+    """
+    proposals = config.iterations - number + 1
+    if config.max_steps is not None and config.patience is not None:
+        proposals = min(proposals, config.patience)
+    return max(2, proposals + 1)
+
+
+def allowance(task: Task, config: RunConfig) -> str:
+    """Return what the limits of episodes and steps allow a new run, in words; empty without such a limit."""
+    by = list[tuple[int, str, str]]()
+    if config.max_episodes is not None:
+        left = max(0, config.max_episodes - config.warmup_episodes)
+        by.append((left, "--max-episodes", f"{config.max_episodes:,} episodes"))
+    if config.max_steps is not None:
+        steps = int(config.max_steps * (1 - WARM_UP_SHARE)) - task.steps_taken
+        at = f"{task.usual_steps:,} steps, like random ones" if task.usual_steps else f"{task.most_steps:,} steps"
+        count = episodes_within(steps, task.most_steps, task.usual_steps or 0)
+        by.append((count, "--max-steps", f"{config.max_steps:,} steps, about {count:,} episodes of {at},"))
+    if not by:
+        return ""
+    left, option, words = min(by)
+    turns, each = turns_from(1, config), 2 * config.episodes  # a score, and another to compare or validate
+    words += f" allow {config.iterations} proposals with {config.episodes} episodes a score"
+    if left < config.iterations * config.episodes:
+        return words.replace(f"{config.iterations} proposals", f"about {left // config.episodes} proposals")
+    if config.refine.method is None or config.refine.most_episodes is not None:
+        return words
+    if config.refine.episodes is not None:
+        share = config.refine.episodes
+        tuned = left // (share + each)
+        least = share + each
+    else:
+        tuned, share = shares(left, turns, config.episodes)
+        least = turns * each + LEAST_SHARE + each
+    if tuned >= min(config.iterations, turns - 1):
+        return f"{words}, each tuned with about {share:,} more"
+    if tuned:
+        return f"{words}; {tuned} can be tuned, with about {share:,} more{' each' * (tuned > 1)}"
+    if option == "--max-steps":
+        needed = least * (task.usual_steps or task.most_steps) + task.most_steps + task.steps_taken
+        least = math.ceil(needed / (1 - WARM_UP_SHARE))
+    else:
+        least += config.warmup_episodes
+    fewer = ", or fewer --iterations" if config.refine.episodes is None else ""
+    return f"{words}, none of them tuned: for that, allow {option} {least}{fewer}"
 
 
 def constants_for(episodes: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from policygen.episodes.race import Entrant, Levels, Race, on_common_episodes, race
 from policygen.episodes.requirements import Violations
@@ -15,6 +16,7 @@ from policygen.llm.messages import NO_MODEL
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
+from policygen.policies.table import TablePolicy
 from policygen.proposers.builtin_linear import constant_starts, starts_new_search
 from policygen.proposers.proposer import Proposal
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
@@ -26,6 +28,7 @@ from policygen.runs.tuning import (
     CAREFUL_STEP,
     FIRST_STEP,
     LAST_SIGNIFICANCE,
+    LEAST_SHARE,
     PROLONGATIONS,
     SIGNIFICANCE,
     most_compared,
@@ -112,7 +115,7 @@ def _assessed(
         return Assessment(unscored, (), search.best_score, search.validation)
     performance = _comparable(policy, performance, search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
-    policy, performance, tuned, refined = _tuned(
+    policy, performance, tuned, refined, why_untuned = _tuned(
         attempt, policy, performance, search, runner, trials=trials, floor=floor
     )
     if performance.score is None:
@@ -120,12 +123,11 @@ def _assessed(
     assert performance.score is not None
     contest, best_score = _contest(policy, performance, search, runner)
     words = str(contest) if contest is not None else "the first policy"
-    untuned = runner.config.refine.method is not None and not tuned.refinement
     attempt = replace(
         with_performance(attempt, policy, performance, contest),
         tuned=tuned,
         accepted=contest is None or contest.verdict == "better",
-        verdict=words + ("; not tuned: nothing to tune, or too few episodes" if untuned else ""),
+        verdict=words + (f"; not tuned: {why_untuned}" if why_untuned else ""),
     )
     watched: Sequence[Trajectory] = ()
     if refined is not None:
@@ -244,6 +246,33 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
     )
 
 
+class _Tuning(NamedTuple):
+    """The better of a policy and its tuned form, its score, how it was tuned, and the result of tuning.
+
+    `why_not` says why nothing was tuned, if tuning is asked for.
+    """
+
+    policy: Policy
+    performance: Performance
+    tuned: Tuned
+    refined: Refined | None = None
+    why_not: str = ""
+
+
+def _why_untuned(policy: Policy, trials: Trials, config: RunConfig) -> str:
+    """Return why a method did nothing: the policy has no numbers for it, or the episodes are too few."""
+    choices = isinstance(policy, TablePolicy) and all(actuator.is_choice for actuator in policy.task.actuators)
+    entries = policy.grid.size if isinstance(policy, TablePolicy) and choices else 0
+    if not trials.tunable(policy).size and not entries:
+        return "it has no numbers to tune"
+    limit = "--max-steps" if config.max_steps is not None else "--max-episodes"
+    if config.refine.episodes is None and trials.episodes <= 0:
+        return f"its share of {limit} is too small, as tuning takes at least {LEAST_SHARE} episodes"
+    if trials.episodes <= 0:
+        return f"{limit} leaves too few episodes"
+    return f"{trials.episodes:,} episodes are too few for it"
+
+
 def _tuned(
     attempt: Attempt,
     policy: Policy,
@@ -253,12 +282,15 @@ def _tuned(
     *,
     trials: Trials | None,
     floor: float,
-) -> tuple[Policy, Performance, Tuned, Refined | None]:
-    """Return the better of a policy and its tuned form, its score, how it was tuned, and the result of tuning."""
+) -> _Tuning:
+    """Tune a policy, and return the better of both."""
     score, method = performance.score, runner.config.refine.method
     trials = trials or runner.trials(attempt.number, SHAPING.of(attempt))
-    if method is None or trials.episodes <= 0:
-        return policy, performance, Tuned(), None
+    if method is None:
+        return _Tuning(policy, performance, Tuned())
+    if trials.episodes <= 0:
+        trials = replace(trials, floor=floor)
+        return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
     careful = not floor and runner.config.refine.most_episodes is None and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
     try:
@@ -268,14 +300,17 @@ def _tuned(
         trials = replace(trials, attempts=attempts, first_step=first_step, floor=floor, state=state)
         refined = refine(policy, method, trials, runner.config.seed + attempt.number)
         if refined is None:
-            return policy, performance, Tuned(), None
+            return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
         # A run cannot be resumed with a policy that cannot be read back.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
-    except BudgetExhausted:
-        raise
+    except BudgetExhausted as error:
+        if score is None:
+            raise
+        # Steps are limited, and episodes have become longer than those before: keep the untuned proposal.
+        return _Tuning(policy, performance, Tuned(f"{method}, given up: {error}"))
     except Exception as error:  # keep the untuned proposal
-        return policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"), None
+        return _Tuning(policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"))
     finally:
         runner.tell(None)
     assert tuned.score is not None
@@ -286,10 +321,11 @@ def _tuned(
         result = _to(found.incumbent.mean, found.challenger.mean)
     words = _refinement_in_words(refined, result, SHAPING.of(attempt))
     if found is not None and found.verdict != "better":
-        return policy, performance, Tuned(words + _reason_for_dropping(found), tuning=refined.state), refined
+        dropped = Tuned(words + _reason_for_dropping(found), tuning=refined.state)
+        return _Tuning(policy, performance, dropped, refined)
     words += ", which violates hard requirements less often" if found is not None and found.excess else ""
     kept = Tuned(words, attempt.saved, score, refined.spread, refined.state)
-    return refined.policy, tuned, kept, refined
+    return _Tuning(refined.policy, tuned, kept, refined)
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:

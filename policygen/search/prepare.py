@@ -11,22 +11,23 @@ from policygen.episodes.players import Simulator
 from policygen.episodes.score import ROUNDING, episode_seeds
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault, UsageError
+from policygen.policies.linear import constant_policy
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.runs.tuning import SCORES_OF_PROPOSAL
 from policygen.tasks.environments import limit_of, opened, steps_taken
 from policygen.tasks.perturbed_env import SPREAD_STEPS, spread_of
 from policygen.tasks.task import DEFAULT_MAX_STEPS, OF_SPREAD, Optimum, Task, without_knowledge
+from policygen.tasks.warmup import SURVIVAL
 
 DEFAULT_EPISODES: int = RunConfig.model_fields["episodes"].default
-DEFAULT_FINAL: int = RunConfig.model_fields["final_episodes"].default
 LONG_EPISODE = 50  # steps; a task with episodes of at least this length plays the default number of them
 # With 400 episodes, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%,
 # even if common seeds do not help.
 MOST_EPISODES = 400
+CONSTANT_EPISODES = 3  # of each constant action, to see whether episodes can be long
 PATIENCE = 3  # attempts without a new best after which a run with limited steps ends
 LEAST_EPISODES = 4  # episodes of maximum length that a limit of steps must allow
-SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 
 
 def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
@@ -42,7 +43,8 @@ def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
 def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """Reduce the numbers of episodes of a run with `max_steps`, unless a file, option or program sets them.
 
-    A score may take a tenth of the steps if all its episodes have maximum length, but it has from 2 to 20 episodes.
+    A score may take a tenth of the steps, but it has from 2 to 20 episodes. Its episodes count as long as those of the
+    warm-up if loading the task measured them, else at full length.
     The run ends after 3 attempts without a new best. For equations `--refine auto` then means a method that suits
     the task and needs few episodes, if there is one.
 
@@ -50,8 +52,8 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
     """
     if config.max_steps is None:
         return config
-    longest = task.most_steps
-    episodes = max(2, min(DEFAULT_EPISODES, config.max_steps // (10 * task.max_steps)))
+    longest, usual = task.most_steps, task.usual_steps or task.max_steps
+    episodes = max(2, min(DEFAULT_EPISODES, config.max_steps // (10 * usual)))
     chosen: dict[str, object] = {"episodes": episodes, "patience": PATIENCE}
     if config.refine.method == "auto" and config.policy == "linear":
         suiting = (name for name, method in METHODS.items() if method.suits(task))
@@ -102,31 +104,29 @@ def with_optimum(task: Task) -> Task:
 
 
 def with_sample_size(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
-    """Choose `episodes` and `final_episodes` for a new run if no file, option or program sets them.
+    """Choose `episodes` for a new run if no file, option or program sets it.
 
-    The usual numbers are 20 and 100; short episodes get more. L is the step limit of the task or, if it has none, the
-    mean length of 20 episodes of random actions. A score gets n = min(400, 20 * 50 / L) episodes, the final one 5 n: a
-    score takes the steps of 20 episodes of 50 steps. The usual numbers remain in these cases:
+    The usual number is 20; short episodes get more. L is the step limit of the task or, if it has none, the mean length
+    of 20 episodes of random actions. A score gets n = min(400, 20 * 50 / L) episodes: it takes the steps of 20 episodes
+    of 50 steps. The usual number remains in these cases:
 
-    - L is at least 50, or a random episode is that long;
+    - L is at least 50, or an episode of random or of constant actions is that long;
     - scores are exact, or random episodes all return the same;
     - the task has no step limit, and longer episodes return more: a good policy may play for ever;
     - the steps of the run are limited, as its environment may be costly: no random episode is played.
 
     Each proposal has an equal share of `max_episodes`, and may need four scores. So `episodes` is at most a quarter of
-    what tuning leaves of the share, but not less than 20; the final score keeps its 5 n. Both numbers depend only on
-    the task and the settings of a new run, so all runs choose the same; a run that gets larger budgets keeps them.
-    The task is returned with the steps that were played for it.
+    what tuning leaves of the share, but not less than 20. The number depends only on the task and the settings of a new
+    run, so all runs choose the same; a run that gets larger budgets keeps it. The number of final episodes is chosen at
+    the end, see `final_episodes` in `search/runner.py`. The task is returned with the steps that were played for it.
     """
-    if {"episodes", "final_episodes"} <= config.model_fields_set or config.max_steps is not None:
+    if "episodes" in config.model_fields_set or config.max_steps is not None:
         return task, config
     found, steps = _episodes_if_short(task, config.step_timeout)
     task = replace(task, steps_taken=task.steps_taken + steps)
     if found is None:
         return task, config
-    chosen = {"episodes": _affordable(found, config), "final_episodes": found * DEFAULT_FINAL // DEFAULT_EPISODES}
-    chosen = {name: n for name, n in chosen.items() if name not in config.model_fields_set}
-    return task, config.model_copy(update=chosen)
+    return task, config.model_copy(update={"episodes": _affordable(found, config)})
 
 
 def _episodes_if_short(task: Task, step_timeout: float) -> tuple[int | None, int]:
@@ -150,6 +150,12 @@ def _episodes_if_short(task: Task, step_timeout: float) -> tuple[int | None, int
                     return None, simulator.steps
                 lengths.append(played.length)
                 returns.append(played.episode_return)
+            # A policy may live much longer than random actions do, as some constant ones show.
+            seeds = episode_seeds(0, "sample size", CONSTANT_EPISODES)
+            for share in (0.0, 0.5, 1.0):
+                still = constant_policy(task, [a.low + share * (a.high - a.low) for a in task.actuators])
+                if any(one.length >= LONG_EPISODE for one in simulator.play(still, seeds)):
+                    return None, simulator.steps
         except EnvironmentFault:  # the run will report it
             return None, simulator.steps
     steps = simulator.steps

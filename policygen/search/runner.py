@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,17 +19,17 @@ from policygen.episodes.race import Course, Levels, race
 from policygen.episodes.requirements import Penalty, Requirements, Violations
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
-from policygen.errors import EnvironmentFault
+from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.linear import constant_policy
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
-from policygen.runs.attempt import Attempt, Counts
+from policygen.runs.attempt import Attempt, Counts, usual_length
 from policygen.runs.budget import Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity, TuningProgress
 from policygen.runs.notes import VIOLATIONS, made_notes
 from policygen.runs.state import Search
-from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, episodes_of_tuning
+from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, WARM_UP_SHARE, episodes_of_tuning
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.environments import fits
 from policygen.tasks.task import Perturbation, Task
@@ -37,7 +38,6 @@ from policygen.tasks.task import Perturbation, Task
 MOST_FAULTS = 5
 START_EPISODES = 12  # least number that each constant action plays when a run begins, if they are affordable
 CLEAR = 0.16  # one-sided level at which a constant action is better than the first policy: about one standard error
-WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited
 Scores = npt.NDArray[np.float64]
 T = TypeVar("T")
 
@@ -74,6 +74,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self.config = config
         self.ledger = ledger
         self.ledger.longest = search.task.most_steps
+        self.ledger.usual = self._recorded_length = usual_length(search.attempts)
         self._buffer = search.buffer
         self._requirements = Requirements(search.task)
         self.tell = tell
@@ -94,7 +95,37 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
         Raises BudgetExhausted if the episodes would exceed the limit; none is played.
         """
-        return self._counted(len(seeds), lambda: self.players.play(actor, seeds), tuning=tuning)
+        if not seeds or not self.ledger.affords_episodes(len(seeds)):
+            self.ledger.charge_episodes(len(seeds))  # raises
+        trajectories: list[Trajectory] = []
+        while len(trajectories) < len(seeds):
+            some = seeds[len(trajectories) :][: self._at_once]
+            trajectories += self._counted(len(some), partial(self.players.play, actor, some), tuning=tuning)
+        self._note_lengths(trajectories)
+        return trajectories
+
+    def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
+        """Play each policy on each seed for tuning: all together, or one policy after the other if steps are scarce."""
+        count = len(policies) * len(seeds)
+        if self._at_once is None or self._at_once >= count:
+            found = self._counted(count, lambda: self.players.play_many(policies, seeds), tuning=True)
+            self._note_lengths([one for some in found for one in some])
+            return found
+        if not self.ledger.affords_episodes(count):
+            self.ledger.charge_episodes(count)  # raises
+        return [self.play(policy, tuple(seeds), tuning=True) for policy in policies]
+
+    @property
+    def _at_once(self) -> int | None:
+        """The number of episodes played together: no more than surely keep within the limit of steps."""
+        safe = self.ledger.safe_episodes
+        return None if safe is None else max(1, safe)
+
+    def _note_lengths(self, trajectories: Sequence[Trajectory]) -> None:
+        """Let the budget count longer episodes from now on, if these were longer than those before."""
+        if trajectories:
+            steps = sum(one.length for one in trajectories)
+            self.ledger.usual = max(self.ledger.usual, -(-steps // len(trajectories)))
 
     def _counted(self, episodes: int, play: Callable[[], T], *, tuning: bool) -> T:
         """Charge episodes, play them, and count their steps, also if the environment fails."""
@@ -176,7 +207,10 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """Extend a score to at least `episodes` of the common seeds, if affordable; play only the missing ones."""
         if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
             return score
-        return self.extended("search", policy, score, episodes)
+        try:
+            return self.extended("search", policy, score, episodes)
+        except BudgetExhausted:  # the episodes were longer than those before
+            return score
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
         """Score a policy on `episodes` validation episodes, or as many as are left; they never select a policy.
@@ -187,7 +221,12 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         played = score.episodes if score is not None else 0
         if (left := self.ledger.episodes_left) is not None:
             episodes = min(episodes, played + left)
-        return score if episodes <= max(played, 1) else self.extended("validation", policy, score, episodes)
+        if episodes <= max(played, 1):
+            return score
+        try:
+            return self.extended("validation", policy, score, episodes)
+        except BudgetExhausted:  # the episodes were longer than those before
+            return score
 
     def extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
         """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
@@ -206,8 +245,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         measure = Measure(self.task, shaping) if shaping is not None else None
         episodes, refining = episodes_of_tuning(number, self.config, self.ledger.episodes_left), self.config.refine
         if episodes and refining.most_episodes is not None and self.config.max_steps is not None:
-            # `episodes_left` counts episodes of full length. Real ones may be much shorter: `affords_one` is called
-            # before each.
+            # Until lengths are measured, `episodes_left` counts episodes of full length. Real ones may be much shorter:
+            # `affords` is called before each.
             episodes = refining.episodes or EPISODES_OF_TUNING
         return self._trials(number, episodes, measure)
 
@@ -236,7 +275,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             if not played:
                 count(0, ())
             more = len(policies) * len(seeds)
-            trajectories = self._counted(more, lambda: self.players.play_many(policies, seeds), tuning=True)
+            trajectories = self._play_many(policies, seeds)
             count(more, [t.episode_return for some in trajectories for t in some])
             return trajectories
 
@@ -260,10 +299,10 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             count(len(seeds), found)
             return found
 
-        def affords_one() -> bool:
+        def affords(count: int) -> bool:
             # The result has to be scored, too.
             left = self.ledger.episodes_left
-            return left is None or left > self.config.episodes
+            return left is None or left >= self.config.episodes + count
 
         return Trials(
             lambda policies, seeds: score(play(policies, seeds)),
@@ -275,7 +314,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             halves=halves,
             watch=lambda policy, seeds: play([policy], seeds)[0],
             seen=[e.trajectory for e in self._buffer] if self.config.refine.most_episodes is not None else [],
-            affords_one=affords_one,
+            affords=affords,
             mdp=self.mdp,
         )
 
@@ -306,6 +345,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def with_spending(self, attempt: Attempt, started: float) -> Attempt:
         """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
         seconds = time.perf_counter() - started + attempt.requests.llm_seconds
+        # A resumed run knows the lengths of recorded episodes only, and has to decide alike.
+        self.ledger.usual = self._recorded_length = max(self._recorded_length, usual_length([attempt]))
         return replace(attempt, seconds=seconds, counts=self._counts())
 
     def with_final_counts(self, last: Attempt) -> Attempt:
@@ -317,6 +358,9 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return Counts(ledger.episodes, ledger.env_steps, ledger.tuning_steps, seconds)
 
 
+FINAL_EPISODES = 100  # of the final score; more if those of the best policy are short and vary
+MOST_FINAL = 2_000
+FINAL_STEPS = 5_000  # of the final score, if its episodes are short
 FRAGILITY = (Perturbation("action_delay", 1, 1), Perturbation("sensor_noise", 0.02, 0.02))
 FRAGILITY_EPISODES = 20
 
@@ -332,12 +376,27 @@ def usual_perturbations(task: Task, config: RunConfig) -> tuple[Perturbation, ..
     return tuple(one for one in FRAGILITY if fits(task, one))
 
 
+def final_episodes(best: Attempt, config: RunConfig) -> int:
+    """Return the number of episodes of the final score: the setting, else by those that gave the best policy its score.
+
+    Short episodes that vary get more, up to `FINAL_STEPS` in all. What random episodes cost says nothing: those of the
+    best policy may be a thousand times as long. With limited steps the number is the usual one: the plant may be real.
+    """
+    if config.final_episodes is not None:
+        return config.final_episodes
+    score, steps = best.score, sum(best.played.lengths)
+    if config.max_steps is not None or score is None or score.exact or not score.std > 0 or not steps:
+        return FINAL_EPISODES
+    return max(FINAL_EPISODES, min(MOST_FINAL, FINAL_STEPS * len(best.played) // steps))
+
+
 def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     """Score the best policy under `usual_perturbations`, on the first seeds of the final score; None without any."""
     best, perturbations = search.incumbent, usual_perturbations(search.task, config)
     if best is None or not perturbations:
         return None
-    seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, config.final_episodes))
+    assert search.best is not None
+    seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, final_episodes(search.best, config)))
     perturbed = replace(search.task, perturb=perturbations)
     try:  # a crash of the environment must not end this process
         return evaluate(best, seeds, perturbed, config.jobs, config.step_timeout, isolate_foreign=True)
@@ -347,7 +406,7 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
 
 def play_final(search: Search, config: RunConfig) -> Score | None:
     """Score the best policy on fresh seeds that the search never saw, or exactly; None without a policy."""
-    if search.incumbent is None:
+    if search.incumbent is None or search.best is None:
         return None
-    seeds = episode_seeds(config.seed, "final", config.final_episodes)
+    seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))
     return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)

@@ -249,6 +249,8 @@ class Task:
         untrusted: the file that the task is from, if the user does not trust it (see `policygen.tasks.trust`).
         unseeded: whether two episodes with the same seed differ.
         steps_taken: number of steps of the environment that loading the task, and preparing a run of it, took.
+        usual_steps: mean number of steps of the random episodes that loading the task played to their ends; None if
+            none were, or if longer ones return more, as better policies then play longer ones.
         given: an environment or factory of this Python program (`UserEnv` of `policygen.tasks.environments`), used
             instead of `gym_id`; never saved.
     """
@@ -285,6 +287,7 @@ class Task:
     untrusted: str = field(default="", compare=False)
     unseeded: bool = field(default=False, compare=False)
     steps_taken: int = field(default=0, compare=False)
+    usual_steps: int | None = field(default=None, compare=False)
     given: Any = field(default=None, compare=False, repr=False)
 
     @property

@@ -29,6 +29,7 @@ LONGEST = 20_000  # steps in which the length of an episode is looked for
 MOST_EPISODES = 40  # in which it is looked for
 LONG = 200  # steps of an episode
 STILL = 1e-9  # a smaller range is none
+SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 _MOST_NAMED = 8  # columns of a group
 
 UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
@@ -90,10 +91,27 @@ def random_episode(
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Observations under random actions, shape (steps, width), and the numbers of their episodes, shape (steps,)."""
+    """Observations under random actions, shape (steps, width), and the numbers of their episodes, shape (steps,).
+
+    `ended` are length and return of each episode that came to its end.
+    """
 
     rows: npt.NDArray[np.float64]
     episodes: npt.NDArray[np.int64]
+    ended: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def usual_steps(self) -> int | None:
+        """The mean length of the episodes that ended, rounded up.
+
+        None with fewer than `EPISODES`, or if longer ones return more: better policies may then play longer ones.
+        """
+        if len(self.ended) < EPISODES:
+            return None
+        lengths, returns = np.array(self.ended).T
+        if np.ptp(lengths) > 0 and np.ptp(returns) > 0 and np.corrcoef(lengths, returns)[0, 1] > SURVIVAL:
+            return None
+        return math.ceil(float(lengths.mean()))
 
     def told(self, observations: Sequence[Observation]) -> list[Observation]:
         """Return the observations with `seen`: range, spread, copies, constants. Alike ones share one sentence."""
@@ -157,12 +175,15 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
     """
     kept: list[npt.NDArray[np.float64]] = []
     numbers: list[int] = []
+    ended: list[tuple[int, float]] = []
     until, episode, wanted = time.monotonic() + SECONDS, 0, max(1, min(STEPS, steps_left() // 2))
     while len(kept) < wanted:
         most = min(max(1, wanted // EPISODES), wanted - len(kept))
         rows, _ = random_episode(env, episode, width, step_timeout, steps=most, until=until)
         kept += [row[:width] for row in rows[:-1]]
         numbers += [episode] * (len(rows) - 1)
+        if len(rows) <= most and time.monotonic() <= until:
+            ended.append((len(rows) - 1, float(sum(row[width] for row in rows))))
         episode += 1
         if time.monotonic() > until and len(kept) < wanted:
             name = env.spec.id if env.spec else "the environment"
@@ -172,7 +193,7 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
                 stacklevel=2,
             )
             break
-    return WarmUp(np.asarray(kept), np.asarray(numbers))
+    return WarmUp(np.asarray(kept), np.asarray(numbers), tuple(ended))
 
 
 def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tuple[int | None, int]:

@@ -37,7 +37,7 @@ class Room(gym.Env):
 SMALL = ("--iterations", 1, "--set", "episodes=2", "--set", "final_episodes=2", "--set", "jobs=1")
 FINAL = [
     word
-    for name in ("policy=table", "iterations=1", "seed=0", "episodes=2", "final_episodes=100")
+    for name in ("policy=table", "iterations=1", "seed=0", "episodes=2")
     for word in ("--set", name)
 ]
 NAMES = "|".join(sorted(commands.commands))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
-from support import Line, Written, discovered, figure, the_run
+from support import Line, Written, discovered, fenced, figure, the_run
 
 import policygen
 from policygen.episodes.score import episode_seeds
@@ -39,22 +40,21 @@ class Still(gym.Env[Any, Any]):
 gym.register("policygen-tests/Still-v1", Still)
 
 
-def chosen(name: str, **options: Any) -> tuple[int, int]:
+def chosen(name: str, **options: Any) -> int:
     task = discovered(name)
     _, config = with_sample_size(task, effective_config(task, name, options=options))
-    return config.episodes, config.final_episodes
+    assert config.final_episodes == effective_config(task, name, options=options).final_episodes
+    return config.episodes
 
 
 def test_short_noisy_episodes_are_played_by_the_hundreds_and_the_first_line_says_so(line: Line) -> None:
     done = line("run", "Blackjack-v1", "--iterations", 1, "--jobs", 1)
     assert done.code == 0, done.err
-    assert done.out.splitlines()[0].endswith(
-        "; 400 episodes per score, 2,000 for the final one: they are short and vary"
-    )
+    assert done.out.splitlines()[0].endswith("; 400 episodes per score: they are short and vary")
     folder = the_run(Path("results"))
     logbook = Logbook(folder)
     config, summary = logbook.config(), logbook.summary()
-    assert (config.episodes, config.warmup_episodes, config.final_episodes) == (400, 20, 2_000)
+    assert (config.episodes, config.warmup_episodes, config.final_episodes) == (400, 20, None)
     low, high = summary.final.ci95
     assert (summary.final.episodes, high - low < 0.1) == (2_000, True)
     seeds = logbook.attempts()[1].score.seeds
@@ -64,26 +64,26 @@ def test_short_noisy_episodes_are_played_by_the_hundreds_and_the_first_line_says
 
 @pytest.mark.parametrize("name", ["cartpole", "nim", "taxi", "CliffWalking-v1", "pendulum", "adventure"])
 def test_long_or_exact_episodes_are_as_many_as_usual(name: str) -> None:
-    assert chosen(name) == (20, 100)
+    assert chosen(name) == 20
 
 
 def test_episodes_that_last_as_long_as_the_policy_is_good_or_never_vary_are_as_many_as_usual() -> None:
-    assert chosen("policygen-tests/Endless-v0") == (20, 100)
-    assert chosen("policygen-tests/Still-v1") == (20, 100)
+    assert chosen("policygen-tests/Endless-v0") == 20
+    assert chosen("policygen-tests/Still-v1") == 20
 
 
 def test_a_number_that_is_stated_wins() -> None:
-    assert chosen("Blackjack-v1", episodes=20) == (20, 2_000)
-    assert chosen("Blackjack-v1", episodes=7, final_episodes=100) == (7, 100)
-    assert chosen("blackjack") == (200, 2_000)  # its task file says so
+    assert chosen("Blackjack-v1", episodes=20) == 20
+    assert chosen("Blackjack-v1", episodes=7, final_episodes=100) == 7
+    assert chosen("blackjack") == 200  # its task file says so
 
 
 def test_a_budget_of_episodes_is_not_eaten_by_scores() -> None:
-    assert chosen("Blackjack-v1", max_episodes=8_000) == (95, 2_000)
-    assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate") == (23, 2_000)
-    assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate:200") == (45, 2_000)
-    assert chosen("Blackjack-v1", max_episodes=500) == (20, 2_000)
-    assert chosen("Blackjack-v1", max_episodes=10**6) == (400, 2_000)
+    assert chosen("Blackjack-v1", max_episodes=8_000) == 95
+    assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate") == 23
+    assert chosen("Blackjack-v1", max_episodes=8_000, refine="coordinate:200") == 45
+    assert chosen("Blackjack-v1", max_episodes=500) == 20
+    assert chosen("Blackjack-v1", max_episodes=10**6) == 400
 
 
 @pytest.mark.parametrize(
@@ -151,3 +151,43 @@ def test_a_run_ends_at_the_optimum_it_computed_and_says_so() -> None:
 def test_where_knowledge_is_withheld_so_is_the_optimum() -> None:
     result = policygen.run("FrozenLake-v1", ablate="knowledge", iterations=1, episodes=4, final_episodes=4)
     assert result.record.task.optimum is None
+
+
+# --- lengths of episodes that random actions do not show --------------------------------------------------------------
+
+
+class Trap(gym.Env[Any, Any]):
+    """Most actions end the episode at once, and cost little; a policy near 0.77 lives on, and earns more."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, **options: Any) -> Any:
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 1).astype("f4"), {}
+
+    def step(self, action: Any) -> Any:
+        lives = abs(float(action[0]) - 0.77) < 0.002
+        return self.np_random.uniform(-1, 1, 1).astype("f4"), float(self.np_random.normal()), not lives, False, {}
+
+
+gym.register("policygen-tests/Trap-v0", Trap, max_episode_steps=None)
+
+
+def test_the_final_score_has_as_many_episodes_as_those_of_the_best_policy_allow() -> None:
+    task = replace(discovered("policygen-tests/Trap-v0"), max_steps=300)
+    assert chosen("policygen-tests/Trap-v0") == 400
+    for text, episodes in (("action0 = 0.77", 100), ("action0 = 0.1 * obs0", 2_000)):
+        settings = {"iterations": 1, "episodes": 4, "fragility": False, "jobs": 1}
+        done = policygen.run(task, llm=Written([fenced(text)]), policy="linear", out=text[-3:], **settings)
+        assert done.final.episodes == episodes
+
+
+def test_a_constant_action_that_lives_long_shows_that_episodes_are_not_short() -> None:
+    class Middle(Trap):
+        def step(self, action: Any) -> Any:
+            found = super().step(action)
+            return found[0], found[1], abs(float(action[0])) > 0.01, False, {}
+
+    gym.register("policygen-tests/Middle-v0", Middle)
+    assert chosen("policygen-tests/Middle-v0") == 20

@@ -9,10 +9,12 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from planted import PENDULUM
 from searched import made, searched
-from support import Line, Written, attempts_of, fenced, figure, page_of
+from support import Line, Written, attempts_of, fenced, figure, page_of, the_run
 
 from policygen.episodes import players as workers
 from policygen.errors import UsageError
@@ -257,3 +259,52 @@ def test_a_resumed_run_measures_no_spread_again(ticks: Path) -> None:
     attempts.close()
     run.break_off()
     assert [one.counts.env_steps for one in carried_out(resume(run.folder, trust=True))] == whole[1:]
+
+
+# --- real lengths ------------------------------------------------------------------------------------------------------
+
+
+class Ten(gym.Env[Any, Any]):
+    """Every episode ends after ten steps, which the environment states nowhere."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, **options: Any) -> Any:
+        super().reset(seed=seed)
+        self.x, self.steps = self.np_random.uniform(-0.5, 0.5), 0
+        return np.array([self.x, 0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        self.x = float(np.clip(self.x + 0.2 * float(action[0]) + self.np_random.normal(0, 0.05), -1, 1))
+        return np.array([self.x, self.steps / 10], np.float32), -self.x**2, self.steps >= 10, False, {}
+
+
+gym.register("policygen-tests/Ten-v0", Ten)
+
+
+def test_a_limit_of_steps_counts_episodes_as_long_as_they_are(line: Line) -> None:
+    """A thousand steps are assumed of an episode; ten are played."""
+    done = line("run", "policygen-tests/Ten-v0", "--max-steps", 8_000, "--refine", "cma", "--jobs", 1)
+    assert done.code == 0, done.err
+    allowed = r"about 6\d\d episodes of 10 steps, like random ones, allow 20 proposals with 20 episodes a score; 1 can be"
+    assert re.search(allowed, done.out)
+    assert "the run ends after 3 proposals without a new best (--patience); the best policy is not scored" in done.out
+    folder = the_run(Path("results"))
+    config = Logbook(folder).config()
+    assert (config.episodes, config.patience) == (20, 3)
+    assert any(attempt.tuned.refinement.startswith("cma over") for attempt in Logbook(folder).attempts()[1:])
+    assert 4_000 < figure(folder, "environment steps") <= 8_000
+
+
+def test_longer_episodes_than_expected_never_exceed_the_steps_and_lose_no_attempt() -> None:
+    """The first policy of these lives fifty times as long as random actions do."""
+    texts = ["right = angle", "right = angle + 0.03", "right = 2 * angle - 0.01"]
+    proposals = [fenced(text, "left = 0") for text in texts]
+    for steps in (3_000, 6_000, 9_000):
+        settings = {"episodes": 4, "refine": "cma", "patience": 9, "iterations": 3, "max_steps": steps}
+        context, _ = searched("cartpole", "linear", Written(proposals), **settings)
+        assert all(attempt.counts.env_steps <= steps for attempt in context.attempts)
+        assert context.best is not None
+        assert sum(attempt.number > 0 for attempt in context.attempts) > 0

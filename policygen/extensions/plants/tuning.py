@@ -64,7 +64,7 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
 
     tried: list[Refined] = []
     for _ in range(MOST_ROUNDS):
-        if len(watched) >= trials.episodes or not trials.affords_one():
+        if len(watched) >= trials.episodes or not trials.affords(1):
             break
         inside = fitted_search()
         last = (tried[-1].policy, tried[-1].state) if tried else (policy, trials.state)
@@ -74,7 +74,7 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
         found = both[inside.index_of_best([one.policy for one in both])]
         tried.append(found)
         real = list[Trajectory]()
-        while sum(one.length for one in real) < ROUND_STEPS and trials.affords_one():
+        while sum(one.length for one in real) < ROUND_STEPS and trials.affords(1):
             real += trials.watch(found.policy, trials.seeds(len(watched) + len(real), 1))
         watched += real
         seen += real

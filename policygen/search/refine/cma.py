@@ -71,13 +71,15 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
     if compared == 1:
         validation = 0
     budget = trials.episodes - validation - probed
-    if budget < population * SEEDS_PER_GENERATION:
+    if budget < population * SEEDS_PER_GENERATION or not trials.affords(population * SEEDS_PER_GENERATION + validation):
         return None
     search = cma.CMAEvolutionStrategy(np.zeros(tunable.size), step, options)
     first = SEEDS_PER_GENERATION if probed else 0
     means, levels = [np.zeros(tunable.size)], list[float]()
     spent, needed = 0, SEEDS_PER_GENERATION
     while spent + population * needed <= budget and not has_converged(levels):
+        if not trials.affords(population * needed + validation):
+            break  # steps are limited, and episodes have become longer
         if len(levels) % CHECKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
             needed = SEEDS_PER_GENERATION
         samples = search.ask()

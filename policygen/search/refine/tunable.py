@@ -56,7 +56,7 @@ class Trials:
             `maximised` on the first half of the seeds and on the second; by default, one half after the other.
         watch: plays one policy and returns its episodes.
         seen: the episodes in the replay buffer; empty unless the method has `most_episodes`.
-        affords_one: whether another episode may be played.
+        affords: whether some more episodes may be played, and the result scored after them.
         attempts: the attempts so far, the present one included; a method may read their notes.
         first_step: first change of a constant, as a share of its size, when `cma` starts a new search.
         mdp: the MDP of the task, if it is known.
@@ -74,7 +74,7 @@ class Trials:
     halves: Callable[[Sequence[Policy], Sequence[int]], Sequence[Vector]] | None = None
     watch: Callable[[Policy, Sequence[int]], list[Trajectory]] | None = None
     seen: Sequence[Trajectory] = ()
-    affords_one: Callable[[], bool] = lambda: True
+    affords: Callable[[int], bool] = lambda count: True
     attempts: Sequence[Attempt] = ()
     first_step: float = FIRST_STEP
     mdp: FiniteMDP | None = None
