@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.errors import PolicyError, TaskError
-from policygen.tasks.spaces import ActionKind, Actuator, bounds_of, parts_of
+from policygen.tasks.spaces import HOW_TO_WRAP_ACTIONS, ActionKind, Actuator, bounds_of, parts_of
 
 if TYPE_CHECKING:
     from gymnasium import spaces
@@ -237,7 +237,7 @@ def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[
     if bounds is None:
         raise TaskError(
             f"actions of type {type(space).__name__} are not supported; use Discrete, MultiDiscrete, MultiBinary "
-            "or Box, or a Tuple or Dict of these"
+            f"or Box, or a Tuple or Dict of these: {HOW_TO_WRAP_ACTIONS}"
         )
     names = [f"{prefix}_{i}" if prefix else f"action{i}" for i in range(len(bounds))]
     if len(bounds) == 1:
@@ -250,12 +250,20 @@ def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[
         if integer:
             bounds = [(_nearest_float32(low, 1), _nearest_float32(high, -1)) for low, high in bounds]
         return layout, [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
+    count = sum(high - low + 1 for low, high in bounds)
+    if count > _MOST_CHOICES:
+        raise TaskError(
+            f"an action is chosen among {count:,} values; policygen is for small policies, of up to {_MOST_CHOICES:,}: "
+            "if they are the steps of a number, wrap the environment in a gymnasium.ActionWrapper that takes a Box and "
+            "rounds it; else in one that takes fewer choices"
+        )
     starts = tuple(low for low, _ in bounds)
     labels = [tuple(str(i) if i >= 0 else f"minus{-i}" for i in range(low, high + 1)) for low, high in bounds]
     layout = replace(layout, start=starts if any(starts) else ())
     return layout, [Actuator(name, own) for name, own in zip(names, labels, strict=True)]
 
 
+_MOST_CHOICES = 2_000  # of all choices of an action together; policies have a line for each
 _MOST_LABELS = 20  # more integers are a number, not a choice
 _UNBOUNDED = 1e30  # unbounded spaces often state the largest float
 

@@ -35,6 +35,7 @@ from policygen.tasks.trust import is_standard_library, why_refused
 with contextlib.suppress(ModuleNotFoundError):
     importlib.import_module("policygen.extensions.worlds")
 
+_SINGLE = "name a class or function for a single one; policygen plays many episodes at once by itself"
 NAMESPACE = "given/"  # prefix of the ids of environments that only this program can make
 
 
@@ -323,11 +324,19 @@ def import_user_module(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise TaskError(f"the module {module} needs a package that is not installed: {error}") from None
+            raise TaskError(
+                f"the module {module} needs a package that is not installed: {error}; install the one that has it "
+                f"(often: pip install {error.name.partition('.')[0] if error.name else 'NAME'})"
+            ) from None
         places = f"neither {top}.py in the working directory nor an installed package"
-        raise TaskError(f"there is no module `{module}`: {places}") from None
+        raise TaskError(
+            f"there is no module `{module}`: {places}; go to the folder of the file, or install the package"
+        ) from None
     except (Exception, SystemExit) as error:  # foreign code
-        raise TaskError(f"the module {module} fails when it is imported: {_words_of(error)}") from error
+        fault = ", ".join(filter(None, (_words_of(error), place_of(error))))
+        raise TaskError(
+            f"the module {module} fails when it is imported ({fault}): repair it until `python -c 'import {module}'` works"
+        ) from error
 
 
 def _words_of(error: BaseException) -> str:
@@ -352,6 +361,8 @@ def _import_and_register(module: str, name: str) -> None:
     what = getattr(found, name, None)
     if name.isidentifier() and callable(what):
         if inspect.isbuiltin(what) or (isinstance(what, type) and not issubclass(what, gym.Env)):
+            if isinstance(what, type) and issubclass(what, gym.vector.VectorEnv):
+                raise TaskError(f"{module}:{name} is a vectorised environment: {_SINGLE}")
             raise TaskError(
                 f"{module}:{name} is not an environment: name a gymnasium.Env class or a function for one; "
                 f"{SEVERAL_AGENTS}"
@@ -413,8 +424,12 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     except gym.error.Error as error:
         hint = "" if colon else f"; if a package registers it, name the package: PACKAGE:{gym_id}"
         hint = hint if isinstance(error, gym.error.UnregisteredEnv) else ""
+        if isinstance(error, gym.error.VersionNotFound):
+            hint = " Write one of these versions"
         raise TaskError(f"Gymnasium cannot make {gym_id}: {' '.join(str(error).split())}{hint}") from None
     except (Exception, SystemExit) as error:  # foreign code
+        if isinstance(error, TypeError) and "VectorEnv" in str(error):
+            raise TaskError(f"{gym_id} makes a vectorised environment: {_SINGLE}") from None
         if isinstance(error, TypeError) and "gymnasium.Env" in str(error):  # the check of the result
             makes = f"{gym_id} makes something other than a Gymnasium environment (gymnasium.Env)"
             raise TaskError(f"{makes}; {SEVERAL_AGENTS}") from None
@@ -425,8 +440,26 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
             raise TaskError(
                 f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
             ) from None
+        needed, sure = _arguments_needed(gym_id, str(error))
+        words = " ".join(f"--kwarg {name}" for name in needed or ["NAME=VALUE"])
+        write = f"policygen new {gym_id} {words} writes a task file with them, to be run by its name"
         raise TaskError(
-            f"{gym_id} cannot be made without arguments ({fault}); if it needs some, give it `kwargs` in a task file: "
-            f"policygen new {gym_id} --kwarg NAME=VALUE; else packages that it depends on may not fit: install the "
-            "versions that it names"
+            f"{gym_id} cannot be made without arguments ({fault}); {'' if sure else 'if it needs some: '}{write}"
+            + ("" if sure else "; else packages that it depends on may not fit: install the versions that it names")
         ) from error
+
+
+def _arguments_needed(gym_id: str, message: str) -> tuple[list[str], bool]:
+    """Return the arguments without which an environment is not made, as NAME=VALUE, and whether these are certain."""
+    found = list[str]()
+    with contextlib.suppress(Exception):  # foreign code
+        entry = gym.spec(gym_id.rpartition(":")[2]).entry_point
+        maker = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+        found = [
+            one.name
+            for one in inspect.signature(maker).parameters.values()  # type: ignore[arg-type]
+            if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        ]
+    if not found and re.search(r"render.?mode", message, re.IGNORECASE):
+        return ["render_mode=rgb_array"], False
+    return ["render_mode=rgb_array" if name == "render_mode" else f"{name}=VALUE" for name in found], bool(found)

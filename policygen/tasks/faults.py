@@ -31,6 +31,14 @@ SEVERAL_AGENTS = (
     "with several agents, write a gymnasium.Env around it in which one is controlled, and the others follow fixed "
     "policies"
 )
+# Messages of environments written for OpenAI's Gym, and what Gymnasium expects.
+_OLD_INTERFACE = {
+    "expected 5, got 4": "`step` has to return (observation, reward, terminated, truncated, info)",
+    "unexpected keyword argument 'seed'": "write `def reset(self, *, seed=None, options=None)`, which returns "
+    "(observation, info)",
+    "unexpected keyword argument 'options'": "write `def reset(self, *, seed=None, options=None)`, which returns "
+    "(observation, info)",
+}
 _TICKS = 4  # checks per time limit
 # The usual types of rewards and flags, which need no further check.
 _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, np.int64, np.bool_})
@@ -147,6 +155,7 @@ def _message_of(error: BaseException) -> str:
         text = ""
     if not isinstance(error, EnvironmentFault | TimeLimitExceeded):
         text = f"{type(error).__name__}{f': {text}' if text else ''}"
+        text += next((f"; {hint}" for words, hint in _OLD_INTERFACE.items() if words in text), "")
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 4_000  # of an observed text
 MOST_SINGLE = 24  # observations; of more, those that are alike are described together
 LEAST_ALIKE = 4  # observations that are described together
-_HOW_TO_WRAP = "wrap the environment in a gymnasium.ObservationWrapper that returns a Box"
+_NAMED = "name a function that returns the wrapped environment: policygen run MODULE:FUNCTION"
+_HOW_TO_WRAP = f"wrap the environment in a gymnasium.ObservationWrapper that returns a Box, and {_NAMED}"
+HOW_TO_WRAP_ACTIONS = (
+    f"wrap the environment in a gymnasium.ActionWrapper whose action_space is one of these, and {_NAMED}"
+)
 
 ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]
 
@@ -260,7 +264,7 @@ def _refuse_images(space: spaces.Box) -> None:
         size = " x ".join(map(str, space.shape))
         raise TaskError(
             f"it observes an image ({size}), but a policy needs named numbers: wrap the environment in a "
-            "gymnasium.ObservationWrapper that computes a Box of few numbers from the image"
+            f"gymnasium.ObservationWrapper that computes a Box of few numbers from the image, and {_NAMED}"
         )
 
 
@@ -285,7 +289,10 @@ def row_of(layout: Layout | TextPart | None, observation: Any, width: int) -> np
     """Flatten an observation; raise EnvironmentFault if it has not `width` numbers."""
     row = flatten(layout, observation)
     if row.shape != (width,):
-        raise EnvironmentFault(f"an observation has {np.size(row)} numbers instead of {width}")
+        raise EnvironmentFault(
+            f"an observation has {np.size(row)} numbers instead of {width}; `reset` has to return (observation, info), "
+            "and observations have to fit observation_space"
+        )
     return row
 
 

@@ -69,9 +69,14 @@ def random_episode(
     def keep(observation: Any, reward: float) -> None:
         row = row_of(layout, observation, width)
         if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
-            raise EnvironmentFault(f"an observation holds a value that is not a number: {str(row.tolist())[:60]}")
+            raise EnvironmentFault(
+                f"an observation holds a value that is not a number: {str(row.tolist())[:60]}; return finite numbers, "
+                "for example numpy.nan_to_num(observation)"
+            )
         if not math.isfinite(reward):
-            raise EnvironmentFault(f"the reward of step {len(rows)} is {reward:g}")
+            raise EnvironmentFault(
+                f"the reward of step {len(rows)} is {reward:g}; return a finite number, for example a large penalty"
+            )
         rows.append(np.append(row.astype(np.float64), reward))
 
     try:

@@ -105,7 +105,7 @@ def test_a_module_of_the_working_directory_registers_its_environments_and_hides_
         *((name, "is not a Gymnasium id") for name in (":Made-v0", "one:two:Made-v0", ".made:Made-v0", "Cart Pole-v1")),
         ("made_here.py:Made", "`made_here.py` is a file: name its module, made_here:Made"),
         ("made_here:Spaceless", "Spaceless has no observation_space: set `self.observation_space` to a space"),
-        ("failing_here:Made-v0", "the module failing_here fails when it is imported: RuntimeError: no licence"),
+        ("failing_here:Made-v0", r"the module failing_here fails when it is imported \(RuntimeError: no licence, failing_here.py, line \d+\): repair"),
         ("made_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
         ("made_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),
         (
@@ -114,7 +114,7 @@ def test_a_module_of_the_working_directory_registers_its_environments_and_hides_
         ),
         ("made_here:Team", "Team is not an environment: .*; with several agents, write a gymnasium.Env around it"),
         ("unknown/Made-v0", "; if a package registers it, name the package: PACKAGE:unknown/Made-v0"),
-        ("made_here:policygen-tests/Choosy-v0", r"without arguments \(TypeError: which size.*`kwargs` in a task"),
+        ("made_here:policygen-tests/Choosy-v0", r"without arguments \(TypeError: which size.*--kwarg NAME=VALUE writes a task file"),
     ],
 )
 def test_what_cannot_be_made_is_answered_in_one_sentence(name, sentence):
@@ -149,3 +149,90 @@ def test_a_simulation_that_diverges_is_told_and_writes_no_log(folder, capfd):
     env.close()
     assert list(folder.iterdir()) == before
     assert capfd.readouterr() == ("", "")
+
+
+REFUSED = """
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Base(gym.Env):
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+class Picture(Base):
+    observation_space = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+
+
+class Sequence(Base):
+    observation_space = spaces.Sequence(spaces.Box(-1, 1, (2,)))
+
+
+class Many(Base):
+    action_space = spaces.Discrete(100_000)
+
+
+class Graph(Base):
+    action_space = spaces.Graph(spaces.Box(-1, 1, (2,)), None)
+
+
+class Plant(Base):
+    def __init__(self, plant, *, gain, size=3):
+        pass
+
+
+class Drawn(Base):
+    def __init__(self, render_mode):
+        pass
+
+
+class Old(Base):
+    def step(self, action):
+        return super().step(action)[:4]
+
+
+class Older(Base):
+    def reset(self):
+        return np.zeros(2, np.float32)
+
+
+class Infinite(Base):
+    def step(self, action):
+        return np.zeros(2, np.float32), float("inf"), True, False, {}
+
+
+def several():
+    return gym.vector.SyncVectorEnv([Base, Base])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("Picture", "ObservationWrapper that computes .* policygen run MODULE:FUNCTION"),
+        ("Sequence", "ObservationWrapper that returns a Box, and .* policygen run MODULE:FUNCTION"),
+        ("Many", "chosen among 100,000 values; .* up to 2,000: .* ActionWrapper"),
+        ("Graph", "ActionWrapper whose action_space is one of these"),
+        ("Plant", "policygen new refused:Plant --kwarg plant=VALUE --kwarg gain=VALUE writes"),
+        ("Drawn", "policygen new refused:Drawn --kwarg render_mode=rgb_array writes"),
+        ("Old", r"`step` has to return \(observation, reward, terminated, truncated, info\)"),
+        ("Older", r"write `def reset\(self, \*, seed=None, options=None\)`"),
+        ("Infinite", "the reward of step 1 is inf; return a finite number"),
+        ("several", "makes a vectorised environment: name a class or function for a single one"),
+    ],
+)
+def test_a_refusal_says_what_would_help(name, remedy, tmp_path, monkeypatch):
+    (tmp_path / "refused.py").write_text(REFUSED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PolicygenError, match=remedy) as refusal:
+        load_task(f"refused:{name}")
+    assert "\n" not in str(refusal.value)
