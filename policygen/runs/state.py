@@ -129,7 +129,6 @@ class Search:
             tuning_limits(
                 number,
                 self.task,
-                config.policy,
                 config,
                 played,
                 steps=steps,

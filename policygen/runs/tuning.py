@@ -9,7 +9,7 @@ from policygen.episodes.score import FAULTLESS
 from policygen.runs.budget import episodes_within
 from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
-from policygen.tasks.task import PolicyKind, Task
+from policygen.tasks.task import Task
 
 FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
 # The same for a policy that works already: a gait does not survive larger steps of all constants at once, but a policy
@@ -66,7 +66,6 @@ class TuningLimits:
 def tuning_limits(
     number: int,
     task: Task,
-    kind: PolicyKind,
     config: RunConfig,
     played: int,
     *,
@@ -84,9 +83,9 @@ def tuning_limits(
     if config.refine.method is None:
         return None
     choices = all(actuator.is_choice for actuator in task.actuators)
-    method = method_for(config.refine.method, choices=kind == "table" and choices, exact=exact)
+    method = method_for(config.refine.method, choices=config.policy == "table" and choices, exact=exact)
     entry = METHODS[method]
-    if entry.for_tables and not (kind == "table" and choices):
+    if entry.for_tables and not (config.policy == "table" and choices):
         return None
     steps_left = max(0, config.max_steps - steps) if config.max_steps is not None else None
     limits = [config.max_episodes - played] if config.max_episodes is not None else []

@@ -335,7 +335,8 @@ def import_user_module(module: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # foreign code
         fault = ", ".join(filter(None, (_words_of(error), place_of(error))))
         raise TaskError(
-            f"the module {module} fails when it is imported ({fault}): repair it until `python -c 'import {module}'` works"
+            f"the module {module} fails when it is imported ({fault}): "
+            f"repair it until `python -c 'import {module}'` works"
         ) from error
 
 
@@ -460,6 +461,6 @@ def _arguments_needed(gym_id: str, message: str) -> tuple[list[str], bool]:
             for one in inspect.signature(maker).parameters.values()  # type: ignore[arg-type]
             if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
         ]
-    if not found and re.search(r"render.?mode", message, re.IGNORECASE):
+    if not found and "render_mode" in message.lower().replace(" ", "_"):
         return ["render_mode=rgb_array"], False
     return ["render_mode=rgb_array" if name == "render_mode" else f"{name}=VALUE" for name in found], bool(found)

@@ -46,6 +46,8 @@ LEAST_STEPS = 10  # that loading a task may take
 _STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
 _STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_MEANING", "actions", "Actions")
 CUT = "episodes are cut at"  # the beginning of the assumption on episodes without a known length
+_ROUNDING = 1e-6  # errors of single precision, as a share of a quantity's range
+_RECURS = 0.005  # share of the steps at which a value recurs
 _CELLS_WANTED = 800  # of a grid with bins at quantiles
 _MOST_DIMENSIONS = 8  # of a grid
 _FEW_VALUES = 12  # of whole numbers
@@ -361,7 +363,7 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
     for i in chosen:
         quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
         low, high = rows[:, i].min(), rows[:, i].max()
-        edges = sorted({edge for value in quantiles if low < (edge := to_digits(value, 3)) <= high})
+        edges = sorted({edge for value in quantiles if low < (edge := _edge(value, rows[:, i])) <= high})
         edges = edges or [to_digits((low + high) / 2, 3)]  # most rows hold the lowest value
         dimensions.append(
             _one_bin_per_value(found[i], *values[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges))
@@ -378,6 +380,15 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
     if len(chosen) < len(found):
         remarks.append(f"a table looks at {', '.join(grid.names)} only")
     return grid, remarks
+
+
+def _edge(quantile: float, column: npt.NDArray[np.float64]) -> float:
+    """Return a quantile in three digits; halfway to the values below where a value recurs but for rounding errors."""
+    noise = _ROUNDING * float(np.ptp(column))
+    below = column[column < quantile - noise]
+    if len(below) and np.count_nonzero(np.abs(column - quantile) <= noise) > _RECURS * len(column):
+        return to_digits((quantile + float(below.max())) / 2, 3)
+    return to_digits(quantile, 3)
 
 
 def _whole_numbers(observation: Observation, column: npt.NDArray[np.float64]) -> tuple[float, float]:

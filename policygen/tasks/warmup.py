@@ -182,10 +182,14 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
     numbers: list[int] = []
     ended: list[tuple[int, float]] = []
     until, episode, wanted = time.monotonic() + SECONDS, 0, max(1, min(STEPS, steps_left() // 2))
+    share = wanted // 2  # of the steps, for the next episode
     while len(kept) < wanted:
-        most = min(max(1, wanted // EPISODES), wanted - len(kept))
+        # Half of the steps may go to a whole first episode, the others to at least four more.
+        most = min(max(1, share), wanted - len(kept))
         rows, _ = random_episode(env, episode, width, step_timeout, steps=most, until=until)
         kept += [row[:width] for row in rows[:-1]]
+        if episode == 0:
+            share = (wanted - len(kept)) // (EPISODES - 1)
         numbers += [episode] * (len(rows) - 1)
         if len(rows) <= most and time.monotonic() <= until:
             ended.append((len(rows) - 1, float(sum(row[width] for row in rows))))

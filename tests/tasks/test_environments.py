@@ -8,7 +8,7 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 
-from policygen.errors import EnvironmentFault, TaskError
+from policygen.errors import PolicygenError, EnvironmentFault, TaskError
 from policygen.tasks.environments import became_unstable, make, make_env, origin
 from policygen.tasks.load import load_task
 
@@ -105,7 +105,10 @@ def test_a_module_of_the_working_directory_registers_its_environments_and_hides_
         *((name, "is not a Gymnasium id") for name in (":Made-v0", "one:two:Made-v0", ".made:Made-v0", "Cart Pole-v1")),
         ("made_here.py:Made", "`made_here.py` is a file: name its module, made_here:Made"),
         ("made_here:Spaceless", "Spaceless has no observation_space: set `self.observation_space` to a space"),
-        ("failing_here:Made-v0", r"the module failing_here fails when it is imported \(RuntimeError: no licence, failing_here.py, line \d+\): repair"),
+        (
+            "failing_here:Made-v0",
+            r"failing_here fails when it is imported \(RuntimeError: no licence, failing_here.py, line \d+\): repair",
+        ),
         ("made_here:policygen-tests/Gone-v0", "cannot be made, it fails with AttributeError: .*Gone"),
         ("made_here:policygen-tests/Failing-v0", "cannot be made, it fails with RuntimeError: no licence"),
         (
@@ -114,7 +117,10 @@ def test_a_module_of_the_working_directory_registers_its_environments_and_hides_
         ),
         ("made_here:Team", "Team is not an environment: .*; with several agents, write a gymnasium.Env around it"),
         ("unknown/Made-v0", "; if a package registers it, name the package: PACKAGE:unknown/Made-v0"),
-        ("made_here:policygen-tests/Choosy-v0", r"without arguments \(TypeError: which size.*--kwarg NAME=VALUE writes a task file"),
+        (
+            "made_here:policygen-tests/Choosy-v0",
+            r"without arguments \(TypeError: which size.*--kwarg NAME=VALUE writes a task file",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_answered_in_one_sentence(name, sentence):
@@ -220,7 +226,7 @@ def several():
     [
         ("Picture", "ObservationWrapper that computes .* policygen run MODULE:FUNCTION"),
         ("Sequence", "ObservationWrapper that returns a Box, and .* policygen run MODULE:FUNCTION"),
-        ("Many", "chosen among 100,000 values; .* up to 2,000: .* ActionWrapper"),
+        ("Many", "chosen among 100,000 values; .* up to 2,000: .*ActionWrapper"),
         ("Graph", "ActionWrapper whose action_space is one of these"),
         ("Plant", "policygen new refused:Plant --kwarg plant=VALUE --kwarg gain=VALUE writes"),
         ("Drawn", "policygen new refused:Drawn --kwarg render_mode=rgb_array writes"),

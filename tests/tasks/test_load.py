@@ -22,9 +22,10 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record
 from policygen.policies.table import TablePolicy
+from policygen.quantities.text import to_digits
 from policygen.quantities.tree import Number
 from policygen.tasks import warmup
-from policygen.tasks.load import load_task, task_from_gym, task_of
+from policygen.tasks.load import _edge, load_task, task_from_gym, task_of
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.taskfile import draft_of
@@ -375,3 +376,14 @@ def test_a_saved_task_cannot_ask_for_texts_without_end(columns, task):
     record["layout"]["parts"][1] = {"columns": columns}
     with pytest.raises(PolicyError, match="its texts do not fit its layout"):
         task_from_record(record)
+
+
+def test_an_edge_lies_between_values_that_recur_and_not_within_their_rounding_errors() -> None:
+    rng = np.random.default_rng(0)
+    steps = (0.2 * rng.integers(0, 10, 4_000)).astype(np.float64)
+    noisy = steps + 1.5e-7 * rng.choice([-1.0, 0.0, 1.0], 4_000)  # as a countdown in single precision
+    edges = [_edge(float(np.quantile(noisy, k / 4)), noisy) for k in (1, 2, 3)]
+    assert all(np.abs(np.abs(edge - steps).min() - 0.1) < 0.01 for edge in edges)  # in the middle of two values
+    smooth = rng.normal(size=4_000)
+    median = float(np.median(smooth))
+    assert _edge(median, smooth) == to_digits(median, 3)

@@ -13,7 +13,9 @@ import policygen
 from policygen.episodes.players import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault
+from policygen.tasks import warmup
 from policygen.tasks.load import task_of
+from policygen.tasks.warmup import EPISODES, STEPS, warm_up
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
@@ -132,3 +134,24 @@ def test_an_environment_that_fails_on_the_first_policy_ends_the_run_with_the_rea
             "Restless-v0", llm=asked, iterations=5, episodes=3, warmup_episodes=2, refine="none", policy="linear"
         )
     assert len(asked.prompts) == 1
+
+
+class Season(Pushed):
+    """Its observation is the time, and an episode lasts 1,920 steps."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    length = 1_920
+
+    def step(self, action: Any) -> Any:
+        _, reward, terminated, truncated, info = super().step(action)
+        return np.array([self.steps / self.length], np.float32), reward, terminated, truncated, info
+
+
+def test_ranges_are_those_of_a_whole_long_episode_and_of_the_starts_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warmup, "STEPS", STEPS)
+    seen = warm_up(Season(), 1, 10.0)
+    assert len(seen.rows) == STEPS
+    assert seen.rows[:, 0].max() > 0.999
+    assert len(set(seen.episodes.tolist())) >= EPISODES
