@@ -35,11 +35,7 @@ class Room(gym.Env):
         return int(self.np_random.integers(16)), float(action), False, self.steps >= 3, {}
 """
 SMALL = ("--iterations", 1, "--set", "episodes=2", "--set", "final_episodes=2", "--set", "jobs=1")
-FINAL = [
-    word
-    for name in ("policy=table", "iterations=1", "seed=0", "episodes=2")
-    for word in ("--set", name)
-]
+FINAL = [word for name in ("policy=table", "iterations=1", "seed=0", "episodes=2") for word in ("--set", name)]
 NAMES = "|".join(sorted(commands.commands))
 
 

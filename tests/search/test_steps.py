@@ -278,7 +278,7 @@ class Ten(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.steps += 1
         self.x = float(np.clip(self.x + 0.2 * float(action[0]) + self.np_random.normal(0, 0.05), -1, 1))
-        return np.array([self.x, self.steps / 10], np.float32), -self.x**2, self.steps >= 10, False, {}
+        return np.array([self.x, self.steps / 10], np.float32), -(self.x**2), self.steps >= 10, False, {}
 
 
 gym.register("policygen-tests/Ten-v0", Ten)
@@ -288,7 +288,9 @@ def test_a_limit_of_steps_counts_episodes_as_long_as_they_are(line: Line) -> Non
     """A thousand steps are assumed of an episode; ten are played."""
     done = line("run", "policygen-tests/Ten-v0", "--max-steps", 8_000, "--refine", "cma", "--jobs", 1)
     assert done.code == 0, done.err
-    allowed = r"about 6\d\d episodes of 10 steps, like random ones, allow 20 proposals with 20 episodes a score; 1 can be"
+    allowed = (
+        r"about 6\d\d episodes of 10 steps, like random ones, allow 20 proposals with 20 episodes a score; 1 can be"
+    )
     assert re.search(allowed, done.out)
     assert "the run ends after 3 proposals without a new best (--patience); the best policy is not scored" in done.out
     folder = the_run(Path("results"))
