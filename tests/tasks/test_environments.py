@@ -8,7 +8,7 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 
-from policygen.errors import PolicygenError, EnvironmentFault, TaskError
+from policygen.errors import EnvironmentFault, PolicygenError, TaskError
 from policygen.tasks.environments import became_unstable, make, make_env, origin
 from policygen.tasks.load import load_task
 
