@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import policygen
 from policygen.runs.config import effective_config
 from policygen.runs.tuning import LEAST_SHARE, constants_for, episodes_of_tuning, method_for, tuning_limits
