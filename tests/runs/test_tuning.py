@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import policygen
 from policygen.runs.config import effective_config
 from policygen.runs.tuning import LEAST_SHARE, constants_for, episodes_of_tuning, method_for, tuning_limits
@@ -17,7 +15,7 @@ def test_what_is_left_is_divided_over_the_proposals_to_come() -> None:
     assert episodes_of_tuning(1, config, 3_000) == 3_000 // 5 - 40
     assert episodes_of_tuning(4, config, 3_000) == 3_000 // 2 - 40
     assert episodes_of_tuning(4, config, LEAST_SHARE) == 0
-    tuning = tuning_limits(1, task, replace(config, policy="linear"), 0)
+    tuning = tuning_limits(1, task, config.model_copy(update={"policy": "linear"}), 0)
     assert (tuning.method, tuning.left, tuning.episodes) == ("cma", 3_000, (3_000 - 10) // 5 - 40)
     assert constants_for(500) == 25
 
@@ -25,13 +23,13 @@ def test_what_is_left_is_divided_over_the_proposals_to_come() -> None:
 def test_each_kind_of_policy_has_its_method() -> None:
     task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"refine": "auto:500"})
-    table, linear = (tuning_limits(1, task, replace(config, policy=kind), 0) for kind in ("table", "linear"))
+    table, linear = (tuning_limits(1, task, config.model_copy(update={"policy": kind}), 0) for kind in ("table", "linear"))
     assert (table.method, linear.method) == ("coordinate", "cma")
     assert method_for("cma", choices=True) == "cma"
     coordinate = effective_config(task, "cartpole", options={"refine": "coordinate"})
-    assert tuning_limits(1, task, replace(coordinate, policy="linear"), 0) is None
-    assert tuning_limits(1, task, replace(effective_config(task, "cartpole"), policy="table"), 0) is None
+    assert tuning_limits(1, task, coordinate.model_copy(update={"policy": "linear"}), 0) is None
+    assert tuning_limits(1, task, effective_config(task, "cartpole").model_copy(update={"policy": "table"}), 0) is None
     for name in ("q", "policy-iteration"):
         learning = effective_config(task, "cartpole", options={"refine": name})
-        assert getattr(tuning_limits(1, task, replace(learning, policy="table"), 0), "method", None) == name
-        assert tuning_limits(1, task, replace(learning, policy="linear"), 0) is None
+        assert getattr(tuning_limits(1, task, learning.model_copy(update={"policy": "table"}), 0), "method", None) == name
+        assert tuning_limits(1, task, learning.model_copy(update={"policy": "linear"}), 0) is None
