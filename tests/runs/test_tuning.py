@@ -23,7 +23,9 @@ def test_what_is_left_is_divided_over_the_proposals_to_come() -> None:
 def test_each_kind_of_policy_has_its_method() -> None:
     task = policygen.load_task("cartpole")
     config = effective_config(task, "cartpole", options={"refine": "auto:500"})
-    table, linear = (tuning_limits(1, task, config.model_copy(update={"policy": kind}), 0) for kind in ("table", "linear"))
+    table, linear = (
+        tuning_limits(1, task, config.model_copy(update={"policy": kind}), 0) for kind in ("table", "linear")
+    )
     assert (table.method, linear.method) == ("coordinate", "cma")
     assert method_for("cma", choices=True) == "cma"
     coordinate = effective_config(task, "cartpole", options={"refine": "coordinate"})
@@ -31,5 +33,7 @@ def test_each_kind_of_policy_has_its_method() -> None:
     assert tuning_limits(1, task, effective_config(task, "cartpole").model_copy(update={"policy": "table"}), 0) is None
     for name in ("q", "policy-iteration"):
         learning = effective_config(task, "cartpole", options={"refine": name})
-        assert getattr(tuning_limits(1, task, learning.model_copy(update={"policy": "table"}), 0), "method", None) == name
+        assert (
+            getattr(tuning_limits(1, task, learning.model_copy(update={"policy": "table"}), 0), "method", None) == name
+        )
         assert tuning_limits(1, task, learning.model_copy(update={"policy": "linear"}), 0) is None
