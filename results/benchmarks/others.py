@@ -318,7 +318,7 @@ def cell(rows: Sequence[dict[str, Any]]) -> str:
 
 def cost(rows: Sequence[dict[str, Any]]) -> str:
     """Format steps and CPU seconds of the median seed."""
-    if not rows:
+    if not any(one["steps"] for one in rows):
         return ""
     steps, seconds = (statistics.median(one[name] for one in rows) for name in ("steps", "seconds"))
     return f"{steps:,.0f}, {seconds:,.0f} s"
