@@ -33,6 +33,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Certificates are read once: that takes longer than most requests here, and no server here speaks TLS.
 ssl.create_default_context = functools.cache(ssl.create_default_context)
+os.environ["POLICYGEN_NO_CACHE"] = "1"  # what is measured of an environment is kept for its own tests only
 os.fsync = lambda file: None  # tests end processes, never the machine, and it takes longer than most writes
 gc.disable()  # until all is imported and collected
 

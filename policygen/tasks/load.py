@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,10 +32,14 @@ from policygen.tasks.environments import (
     limit_of,
     limited_to,
     make,
+    steps_left,
     steps_taken,
     user_env_of,
 )
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded, Watchdog, close
+from policygen.tasks.measured import Measured, file_for
+from policygen.tasks.measured import read as read_measured
+from policygen.tasks.measured import write as write_measured
 from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct_names, observed_in
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
@@ -203,12 +208,15 @@ def task_from_gym(
     except TimeLimitExceeded as error:
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
     try:
-        return replace(_discovered(env, gym_id, kwargs or {}, step_timeout), given=own)
+        task = _discovered(env, gym_id, kwargs or {}, step_timeout, is_own=own is not None)
+        return replace(task, given=own)
     finally:
         close(env, step_timeout)
 
 
-def _discovered(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], step_timeout: float) -> Task:
+def _discovered(
+    env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], step_timeout: float, *, is_own: bool
+) -> Task:
     found, texts = observed_in(env.observation_space)
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
@@ -227,16 +235,22 @@ def _discovered(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any], 
     )
     width, limit = len(found) + sum(text.columns for text in texts), limit_of(env)
     assumed = list[str]()
+    # A run with a limit of steps plays fewer random actions: these are not kept.
+    file = file_for(env, gym_id, kwargs) if not is_own and steps_left() > sys.maxsize // 2 else None
+    known, played = read_measured(file, width), 0
     if limit is None:
-        limit, played = found_limit(env, width, step_timeout)
+        limit, played = (known.limit, known.played) if known is not None else found_limit(env, width, step_timeout)
         assumed.append(
             f"episodes have {limit:,} steps: of {played} played, each that did not end early ended there"
             if limit is not None
             else f"{CUT} {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
             f"in {LONGEST:,} steps or {SECONDS:g} s; state `max_steps` in a task file"
         )
-    warm = warm_up(env, width, step_timeout)
-    task = complete(stated, env, step_timeout, warm=warm, checked=MANY_CHECKED)
+    warm = known.warm if known is not None else warm_up(env, width, step_timeout)
+    unseeded = known.unseeded if known is not None else None
+    task = complete(stated, env, step_timeout, warm=warm, checked=MANY_CHECKED, unseeded=unseeded)
+    if known is None:
+        write_measured(file, Measured(limit, played, warm, task.unseeded))
     assumed += [
         *_successor(gym_id),
         f"observations are called {', '.join(observed[:8])}" + ", ..." * (len(observed) > 8),

@@ -144,6 +144,7 @@ def complete(
     *,
     warm: WarmUp | None = None,
     checked: int = FEW_CHECKED,
+    unseeded: bool | None = None,
     step_seconds: float | None = None,
 ) -> Task:
     """Return the task of a file, with omitted keys filled in from the environment.
@@ -151,6 +152,7 @@ def complete(
     Args:
         warm: recorded random episodes; None: they are played now, if the file has no `about`.
         checked: number of steps of an episode that checks whether the environment follows its seed.
+        unseeded: whether it does not, if that is known; then no episode is played.
         step_seconds: the length of a step, if neither the file states it nor a MuJoCo model.
     """
     found, texts = observed_in(env.observation_space)
@@ -166,7 +168,8 @@ def complete(
     unknown = [name for name in stated.inputs if name not in known]
     _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
     width = len(found) + sum(text.columns for text in texts)
-    unseeded = ignores_seed(env, found, width, step_timeout, steps=checked)
+    if unseeded is None:
+        unseeded = ignores_seed(env, found, width, step_timeout, steps=checked)
     facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
     if not facts and stated.harvested is None:
         facts = list(model_facts(env, [a.name for a in actuators]))
