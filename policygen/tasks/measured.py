@@ -1,5 +1,7 @@
 """What random actions showed of an environment, kept for a day, so that the next command need not play them again."""
 
+# An import inside a function: only environments without a task file need the folder.
+
 from __future__ import annotations
 
 import hashlib
