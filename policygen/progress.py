@@ -22,6 +22,7 @@ from policygen.runs.facts import duration, spending
 from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.notes import UNSTABLE, violations_of
 from policygen.search.run import Run
+from policygen.telling import teller
 
 
 def is_terminal() -> bool:
@@ -61,6 +62,7 @@ class Terminal(Listener):
         self._done: list[Attempt] = []
         self._activity: Activity | None = None
         self._panel: Panel | None = None
+        self._told_by: Callable[[str], None] | None = None
 
     def started(self, run: RunView) -> None:
         """Open the panel."""
@@ -68,6 +70,7 @@ class Terminal(Listener):
             start_time = time.monotonic()
             self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - start_time, self._activity), 4)
             self._panel.start(refresh=True)
+            self._told_by, teller.say = teller.say, None  # the panel tells it
 
     def attempted(self, attempt: Attempt) -> None:
         """Print a line; with a panel, only for random actions and each new best."""
@@ -95,6 +98,7 @@ class Terminal(Listener):
         """Close the panel."""
         if self._panel is not None:
             self._panel.stop()
+            teller.say = self._told_by
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:

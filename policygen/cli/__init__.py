@@ -20,6 +20,7 @@ from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError
 from policygen.outgoing import exit_message_hook
 from policygen.portable import escape_unprintable
+from policygen.telling import teller
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, drive, mediate, mcp),
@@ -60,6 +61,7 @@ def main() -> None:
     escape_unprintable()
     warnings.showwarning = _warn
     exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
+    teller.say = lambda line: say(line, err=True)
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -82,7 +84,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
     finally:
-        exit_message_hook.say = None
+        exit_message_hook.say = teller.say = None
     sys.exit(code or 0)
 
 

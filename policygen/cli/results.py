@@ -16,6 +16,7 @@ from policygen.cli import options as opt
 from policygen.cli.options import say
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
+from policygen.telling import telling
 
 if TYPE_CHECKING:
     from policygen.policies.policy import Policy
@@ -131,7 +132,8 @@ def evaluate(
         return
     others = {text: read_agent(text, task, trust=trust) for text in against}
     with contenders((policy, *others.values()), task, trust=trust, **options) as (own, *theirs):
-        score = own(options["episodes"])
+        with telling(f"playing {options['episodes']:,} episodes"):
+            score = own(options["episodes"])
         # A fifth of the episodes can miss rare violations, which decide before any return.
         strict = any(one.hard for one in task.requirements)
         lengths = (options["episodes"],) if strict else lengths_up_to(options["episodes"])

@@ -37,6 +37,7 @@ from policygen.search.refine.cma import carry_over
 from policygen.search.refine.tunable import Refined, Trials, refine
 from policygen.search.runner import EpisodeRunner, Performance
 from policygen.tasks.task import Task
+from policygen.telling import telling
 
 # Tuning changes a constant in proportion to its size. A weight of a standardised observation counts as at least this.
 STANDARDISED_STEP = 2.5
@@ -47,7 +48,8 @@ SIGNIFICANT = Levels(gain=SIGNIFICANCE, loss=SIGNIFICANCE)
 def assess_random_actions(runner: EpisodeRunner) -> Assessment:
     """Play attempt 0: the score of random actions, and the first episodes of the buffer."""
     started = time.perf_counter()
-    warm_up = runner.play_randomly()
+    with telling("playing episodes of random actions"):
+        warm_up = runner.play_randomly()
     played, notes = Played.of(warm_up.trajectories), warm_up.notes(None)
     attempt = Attempt(0, None, warm_up.score, played, verdict="random actions", notes=notes)
     return Assessment(runner.with_spending(attempt, started), warm_up.trajectories)
@@ -106,7 +108,8 @@ def _assessed(
     try:
         is_first = proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts)
         if is_first and not unplayed:
-            policy = runner.best_start(constant_starts(policy))
+            with telling("playing constant actions, of which the search starts with the best"):
+                policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
         performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
     except BudgetExhausted as error:

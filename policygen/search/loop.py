@@ -26,6 +26,7 @@ from policygen.search.assess import assess, assess_random_actions, confirm_best,
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import Task
+from policygen.telling import telling
 
 RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
 _IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
@@ -72,7 +73,9 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             if not all(comment[:_IDENTIFYING] in prompt.messages[-1].content for comment in context.comments):
                 request_log.tell(f"template {improve_template(config)} does not show comments; {_ADD}")
             proposal = proposer.propose(prompt, context, request_log)
-            yield search.keep(assess(proposal, search, runner))
+            with telling(f"playing attempt {proposal.number}"):
+                assessment = assess(proposal, search, runner)
+            yield search.keep(assessment)
             if config.conversation == "continued":  # else no prompt carries them
                 search.turns += conversation_turn(proposal.exchanges)
         else:
@@ -85,7 +88,9 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
         while (following := _next_tuning(search, runner)) is not None:
             chosen, trials = following
             proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, ()), ())
-            yield search.keep(assess(proposal, search, runner, trials))
+            with telling(f"tuning the best policy further, as attempt {proposal.number}"):
+                assessment = assess(proposal, search, runner, trials)
+            yield search.keep(assessment)
     with suppress(BudgetExhausted, EnvironmentFault):
         yield from _closed(search, runner)
     if search.attempts:

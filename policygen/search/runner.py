@@ -33,6 +33,7 @@ from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS
 from policygen.search.refine.tunable import Trials
 from policygen.tasks.environments import fits
 from policygen.tasks.task import Perturbation, Task
+from policygen.telling import telling
 
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
@@ -399,7 +400,8 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, final_episodes(search.best, config)))
     perturbed = replace(search.task, perturb=perturbations)
     try:  # a crash of the environment must not end this process
-        return evaluate(best, seeds, perturbed, config.jobs, config.step_timeout, isolate_foreign=True)
+        with telling("playing the best policy with delays and noise"):
+            return evaluate(best, seeds, perturbed, config.jobs, config.step_timeout, isolate_foreign=True)
     except EnvironmentFault:  # the run's results do not depend on this score
         return None
 
@@ -409,4 +411,5 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     if search.incumbent is None or search.best is None:
         return None
     seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))
-    return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)
+    with telling(f"playing {len(seeds):,} episodes for the final score"):
+        return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)

@@ -45,6 +45,7 @@ from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
 from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, STILL, UNSEEDED, copies_of, found_limit, warm_up
+from policygen.telling import telling
 
 LEAST_STEPS = 10  # that loading a task may take
 # Attributes in which an environment may state the names of its observations, and of its actions.
@@ -203,7 +204,7 @@ def task_from_gym(
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     try:
-        with Watchdog(step_timeout, lambda: None):
+        with Watchdog(step_timeout, lambda: None), telling(f"making {gym_id}"):
             env = make(gym_id, kwargs or {}) if own is None else own.make(None)
     except TimeLimitExceeded as error:
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
@@ -239,16 +240,19 @@ def _discovered(
     file = file_for(env, gym_id, kwargs) if not is_own and steps_left() > sys.maxsize // 2 else None
     known, played = read_measured(file, width), 0
     if limit is None:
-        limit, played = (known.limit, known.played) if known is not None else found_limit(env, width, step_timeout)
+        with telling(f"playing {gym_id} to see how long its episodes are"):
+            limit, played = (known.limit, known.played) if known is not None else found_limit(env, width, step_timeout)
         assumed.append(
             f"episodes have {limit:,} steps: of {played} played, each that did not end early ended there"
             if limit is not None
             else f"{CUT} {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
             f"in {LONGEST:,} steps or {SECONDS:g} s; state `max_steps` in a task file"
         )
-    warm = known.warm if known is not None else warm_up(env, width, step_timeout)
+    with telling(f"playing random actions of {gym_id} to see the ranges of its observations"):
+        warm = known.warm if known is not None else warm_up(env, width, step_timeout)
     unseeded = known.unseeded if known is not None else None
-    task = complete(stated, env, step_timeout, warm=warm, checked=MANY_CHECKED, unseeded=unseeded)
+    with telling(f"checking whether episodes of {gym_id} follow their seeds, and reading its documentation"):
+        task = complete(stated, env, step_timeout, warm=warm, checked=MANY_CHECKED, unseeded=unseeded)
     if known is None:
         write_measured(file, Measured(limit, played, warm, task.unseeded))
     assumed += [

@@ -68,7 +68,7 @@ def test_exponents_pi_fixed_numbers_and_the_end_are_not_fitted() -> None:
     made = equations(stated)
     assert made.values.tolist() == [2, -4] or made.values.tolist() == [2, 4]
     moved = made.with_values(made.values * 3)
-    assert dict(moved.next)["rate"] == "6*rate^3 + 3.141592653589793*torque + fixed(7)*sin"
+    assert dict(moved.next)["rate"] == "6*rate^3 + pi*torque + fixed(7)*sin"
     assert (moved.reward, moved.ends) == ("-12*rate", "rate > 5")
 
 

@@ -1,0 +1,38 @@
+"""A line about what takes long: the command line says it after a few seconds of one activity."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+AFTER = 4.0  # seconds without a word
+
+
+class Teller:
+    """What is called with the line about an activity that takes long; None: nobody is told, as in a library."""
+
+    say: Callable[[str], None] | None = None
+
+
+teller = Teller()
+
+
+@contextmanager
+def telling(activity: str) -> Iterator[None]:
+    """Tell of an activity, such as "playing 100 episodes", if it is not over within `AFTER` seconds."""
+    if teller.say is None:
+        yield
+        return
+
+    def tell() -> None:
+        if (say := teller.say) is not None:
+            say(f"{activity} ...")
+
+    timer = threading.Timer(AFTER, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,63 @@
+"""A line about what takes long: seconds of one activity are never silent on the command line."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support import Line
+
+from policygen import telling
+from policygen.telling import teller
+
+SLOW = """
+import time
+import gymnasium as gym
+import numpy as np
+
+class Slow(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action):
+        time.sleep(0.001)
+        self.steps += 1
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), 1.0, False, self.steps == 20, {}
+"""
+
+
+@pytest.mark.usefixtures("quickly_discovered")
+def test_each_slow_activity_of_a_first_prompt_is_told(
+    line: Line, workplace: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "AFTER", 0.05)
+    with open("crawling.py", "w", encoding="utf-8") as file:
+        file.write(SLOW)
+    monkeypatch.syspath_prepend(".")
+    done = line("prompt", "crawling:Slow", "--policy", "equations")
+    assert done.code == 0, done.err
+    told = [row for row in done.err.splitlines() if row.endswith(" ...")]
+    assert "playing random actions of crawling:Slow to see the ranges of its observations ..." in told
+    assert "playing episodes of random actions ..." in told
+    assert not any(row.endswith(" ...") for row in done.out.splitlines())
+
+
+def test_what_is_over_soon_is_not_told_and_a_library_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(telling, "AFTER", 0.05)
+    with telling.telling("nobody listens"):
+        time.sleep(0.1)
+    monkeypatch.setattr(teller, "say", said.append)
+    with telling.telling("soon over"):
+        pass
+    time.sleep(0.1)
+    assert not said
+    with pytest.raises(ValueError, match="fails"), telling.telling("slow"):
+        time.sleep(0.1)
+        raise ValueError("fails")
+    assert said == ["slow ..."]
