@@ -1,7 +1,5 @@
 """What random actions showed of an environment, kept for a day, so that the next command need not play them again."""
 
-# An import inside a function: only environments without a task file need the folder.
-
 from __future__ import annotations
 
 import hashlib
@@ -57,7 +55,7 @@ def file_for(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any]) -> 
     """
     if os.environ.get(OFF):
         return None
-    from platformdirs import user_cache_path
+    from platformdirs import user_cache_path  # only environments without a task file need it
 
     package = type(env.unwrapped).__module__.partition(".")[0]
     owners = metadata.packages_distributions().get(package, [])[:1]
