@@ -23,6 +23,10 @@ class TaskError(UsageError):
     """A task that cannot be found, read, or played."""
 
 
+class UntrustedError(TaskError):
+    """A file that is not trusted names a module or a file of its own choice."""
+
+
 class EnvironmentFault(TaskError):
     """The environment's own code failed; the message names the environment, its file and its line."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 import warnings
 from typing import Any
@@ -17,7 +18,7 @@ from policygen.cli.preparing import doctor, new, prompt, tasks, templates
 from policygen.cli.results import evaluate, export, film, plot, report, show, simplify
 from policygen.cli.running import mcp, resume, run
 from policygen.cli.seats import drive, mediate
-from policygen.errors import PolicygenError
+from policygen.errors import PolicygenError, UntrustedError
 from policygen.outgoing import exit_message_hook
 from policygen.portable import escape_unprintable
 from policygen.telling import teller
@@ -75,6 +76,8 @@ def main() -> None:
             close = " or ".join(error.possibilities or ())
             message = f"there is no option {error.option_name}" + (f"; did you mean {close}?" if close else "")
         code = fail(message, error.exit_code)
+    except UntrustedError as error:
+        code = fail(f"{error}: policygen {shlex.join(sys.argv[1:])} --trust", code_of(error))
     except PolicygenError as error:
         code = fail(str(error), code_of(error))
     except OSError as error:

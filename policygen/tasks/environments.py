@@ -23,7 +23,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.errors import TaskError, UsageError
+from policygen.errors import TaskError, UntrustedError, UsageError
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of, wrappers_of
 from policygen.tasks.perturbed_env import PerturbedEnv
@@ -212,7 +212,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         return task.given.make(limit)  # type: ignore[no-any-return]
 
     if task.given is None and (refusal := why_refused(task)):
-        raise TaskError(refusal)
+        raise UntrustedError(refusal)
     env = make_with({})
     if not task.perturb:
         return env

@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from policygen.errors import TaskError
+from policygen.errors import TaskError, UntrustedError
 from policygen.files import PACKAGE
 from policygen.tasks.task import Task
 
@@ -58,9 +58,11 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str) -> None:
     check_id(gym_id, where)
     for text in (leaf for leaf in _keys_and_values(kwargs) if isinstance(leaf, str)):
         if re.match(r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", text):
-            raise TaskError(f"{where}: the argument `{text[:80]}` names a module, which would run its code; {_REMEDY}")
+            found = f"the argument `{text[:80]}` names a module, which would run its code"
+            raise UntrustedError(f"{where}: {found}; {_REMEDY}")
         if _PATH.match(text):
-            raise TaskError(f"{where}: the argument `{text[:80]}` names a file, which may hold anything; {_REMEDY}")
+            found = f"the argument `{text[:80]}` names a file, which may hold anything"
+            raise UntrustedError(f"{where}: {found}; {_REMEDY}")
     for name, value in kwargs.items():
         if not all(leaf is None or isinstance(leaf, str | int | float) for leaf in _keys_and_values(value)):
             raise TaskError(f"{where}: the argument `{name[:80]}` is not a number, a text, or a list or table of these")
@@ -72,7 +74,7 @@ def check_id(gym_id: str, where: str) -> None:
     if colon and is_standard_library(module):
         raise TaskError(f"{where} names `{gym_id[:80]}`, a module of Python and not an environment; do not use it")
     if colon:
-        raise TaskError(
+        raise UntrustedError(
             f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or type {gym_id} as the task"
         )
     for spec in gym.registry.values():
@@ -82,7 +84,7 @@ def check_id(gym_id: str, where: str) -> None:
         for entry in (spec.entry_point, spec.vector_entry_point, *(w.entry_point for w in spec.additional_wrappers)):
             maker = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
             if entry is not None and not f"{maker}.".startswith(_TRUSTED_PACKAGES):
-                raise TaskError(
+                raise UntrustedError(
                     f"{where} names {gym_id}, which the module `{maker}` makes: an untrusted file may only name "
                     f"environments of Gymnasium, MiniGrid and policygen; {_REMEDY}"
                 )

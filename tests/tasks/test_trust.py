@@ -219,3 +219,20 @@ def test_a_saved_task_is_a_strangers_until_it_is_vouched_for(tmp_path: Path) -> 
         policygen.score(replace(saved, task=task), episodes=2)
     assert task.trusted().untrusted == ""
     assert task.trusted() == task
+
+
+def test_a_refusal_prints_the_command_that_trusts_the_run(line: Line, workplace: Path) -> None:
+    source = (
+        "import gymnasium as gym\nclass Own(gym.Env):\n"
+        "    observation_space = gym.spaces.Box(-1, 1, (1,))\n    action_space = gym.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n        return self.observation_space.sample(), {}\n"
+        "    def step(self, action):\n        return self.observation_space.sample(), 1.0, False, True, {}\n"
+    )
+    (workplace / "own_module.py").write_text(source)
+    short = ("--iterations", 1, "--set", "final_episodes=2", "--policy", "equations", "--jobs", 1)
+    assert line("run", "own_module:Own", *short).code == 0
+    refused = line("eval", "latest", "--episodes", 5)
+    assert refused.code == 2
+    assert refused.err.strip().endswith("as the task: policygen eval latest --episodes 5 --trust")
+    assert line("eval", "latest", "--episodes", 5, "--trust").code == 0
