@@ -23,13 +23,13 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.errors import TaskError, UntrustedError, UsageError
+from policygen.errors import TaskError, UsageError
 from policygen.tasks.actions import actuators_of
 from policygen.tasks.faults import SEVERAL_AGENTS, close, place_of, wrappers_of
 from policygen.tasks.perturbed_env import PerturbedEnv
 from policygen.tasks.spaces import check_spaces, observed_in
 from policygen.tasks.task import Perturbation, Task
-from policygen.tasks.trust import is_standard_library, why_refused
+from policygen.tasks.trust import check_task, is_standard_library
 
 # Importing this package registers policygen's own environments with Gymnasium.
 with contextlib.suppress(ModuleNotFoundError):
@@ -211,8 +211,8 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
             raise TaskError("kwargs.NAME perturbs only environments with a Gymnasium id; choose another perturbation")
         return task.given.make(limit)  # type: ignore[no-any-return]
 
-    if task.given is None and (refusal := why_refused(task)):
-        raise UntrustedError(refusal)
+    if task.given is None:
+        check_task(task)
     env = make_with({})
     if not task.perturb:
         return env

@@ -29,11 +29,16 @@ def is_shipped(path: Path) -> bool:
     return path.resolve().parent in {*folders, *(folder / "gymnasium" for folder in folders)}
 
 
+def check_task(task: Task) -> None:
+    """Refuse an untrusted task as `check_names` does; a trusted one is not checked."""
+    if task.untrusted:
+        check_names(task.gym_id, dict(task.kwargs), task.untrusted)
+
+
 def why_refused(task: Task) -> str:
-    """Return why `check_names` refuses the environment of an untrusted task, and what to do; empty if it does not."""
+    """Return why `check_task` refuses a task, and what to do; empty if it does not."""
     try:
-        if task.untrusted:
-            check_names(task.gym_id, dict(task.kwargs), task.untrusted)
+        check_task(task)
     except TaskError as error:
         return str(error)
     return ""
