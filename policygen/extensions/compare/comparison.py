@@ -264,8 +264,9 @@ class Comparison:
         for task, (best, *others) in self.entries.items():
             behind = self.behind(task)
             sure = all(other.excess or behind[other.contender].is_sure for other in others)
+            level = not sure and not any(behind[other.contender].gain for other in others)
             words = f"{best.contender} is {'the best' if sure else 'ahead, not significantly,'}"
-            words = words if others else f"{best.contender} is alone"
+            words = "all are level" if others and level else words if others else f"{best.contender} is alone"
             words += ", but violates requirements" * any(one.violated for one in best.violations)
             counted.setdefault("none meets the hard requirements" if best.excess else words, []).append(task)
         parts = [f"{words} on {len(tasks)} ({', '.join(tasks)})" for words, tasks in counted.items()]
@@ -313,6 +314,8 @@ class Comparison:
         if self.leads:
             shared = "difference of means from the best contender of the task, over shared seeds"
             notes.append(f"beside the best: {shared} if there are some; p: paired t-test, two-sided, Holm-corrected")
+        amounts = [name for name in self.amounts if self.table[name].notna().any()]
+        notes.append(f"{', '.join(amounts)}: mean of a run")
         used = [column for column in self.published if any(task in column.scores for task in self.tasks)]
         return [*notes, *self.remarks, *(f"{column.name}: {column.source}" for column in used)]
 

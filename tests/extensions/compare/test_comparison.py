@@ -118,8 +118,10 @@ def test_many_comparisons_are_corrected_together_and_tasks_are_counted() -> None
         sorted(holm([stats.ttest_rel(*pair).pvalue for pair in ((a, b), (a, c), (b, c))]))
     )
     assert re.match(r"On t C is better than B by .* and A by ", comparison.sentence)
-    both = comparison_of(*parts, *(results("u", name, [1, 2]) for name in gains))
-    assert both.sentence == "Of 2 tasks, C is the best on 1 (t); A is ahead, not significantly, on 1 (u)."
+    both = comparison_of(*parts, *(results("u", name, [gain, 2]) for name, gain in gains.items()))
+    assert both.sentence == "Of 2 tasks, C is the best on 1 (t); C is ahead, not significantly, on 1 (u)."
+    level = comparison_of(*(results(task, name, [7, 7]) for task in "tu" for name in "AB"))
+    assert level.sentence == "Of 2 tasks, all are level on 2 (t, u)."
     alone = comparison_of(results("t", "A", [1, 2]), results("u", "A", [3]))
     assert alone.sentence == "Of 2 tasks, A is alone on 2 (t, u)."
     assert comparison_of(results("t", "A", [5])).sentence == "A scores 5 on t; 1 seed."
