@@ -411,5 +411,5 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     if search.incumbent is None or search.best is None:
         return None
     seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))
-    with telling(f"playing {len(seeds):,} episodes for the final score"):
+    with telling(f"playing {len(seeds):,} fresh episodes of the best policy"):
         return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)
