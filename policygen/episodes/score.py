@@ -113,10 +113,16 @@ def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], e
     """Compute mean, standard deviation and interval from returns of independent episodes."""
     n = len(returns)
     mean = float(returns.mean())
-    std = float(returns.std(ddof=1)) if n > 1 else 0.0
+    std = spread(returns)
     half = half_interval(returns)
     interval = (mean - half, mean + half) if n > 1 else None
     return Score(mean, std, interval, False, engine, tuple(returns.tolist()), seeds)
+
+
+def spread(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
+    """Return the standard deviation of a sample; 0 for a single value, and for values that differ by rounding alone."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return deviation if deviation > 1e-12 * float(np.max(np.abs(values))) else 0.0
 
 
 def standard_error(*samples: Sequence[float] | npt.NDArray[np.float64]) -> Any:
@@ -133,7 +139,7 @@ def half_interval(values: Sequence[float] | npt.NDArray[np.float64], probability
     from scipy.special import stdtrit  # start-up time
 
     n = len(values)
-    return float(stdtrit(n - 1, probability) * standard_error(values)) if n > 1 else 0.0
+    return float(stdtrit(n - 1, probability) * spread(values) / np.sqrt(n)) if n > 1 else 0.0
 
 
 def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,8 @@ _LOG_RATE_STEP = 0.5  # step of the logarithm of the clock's rate while the step
 # A quantity with a smaller spread, as a share of its largest value, counts as constant: it is centred, but not scaled.
 LEAST_SPREAD = 1e-7  # the resolution of single precision
 MOST_LABELS = 12  # of a choice that a search may begin with
+MOST_STARTS = 64  # constant actions of several actuators that a search may begin with
+SMALLEST_START = 1e-4  # the least of their numbers, as a share of the actuator's bound
 FIRST_SEARCHES = 2  # started before the better one is continued
 # A search stalls if its last proposals gained at most this share of its gain over random actions.
 LEAST_GAIN = 0.03
@@ -308,36 +310,64 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 def constant_starts(policy: Policy) -> list[Policy]:
     """Return a table or equations with weights of 0, and others like it with a constant action; others stay alone.
 
-    A number takes the middle, both ends and both quarters of its range, and 0. A choice takes labels at these places,
-    or, if there is no other actuator, each of the first `MOST_LABELS`.
+    A single choice takes each of its first `MOST_LABELS`. Otherwise all actuators are at the same place of their ranges:
+    in the middle, at an end, at a quarter, or at 0. Several of them also take all combinations of ends and middles, if
+    these are at most `MOST_STARTS`, and points of a Halton sequence up to that number.
     """
     actuators, starts = policy.task.actuators, [policy]
     if not isinstance(policy, TablePolicy) and not has_zero_weights(policy):
         return starts
-    single = len(actuators) == 1 and actuators[0].is_choice
-    places = range(min(len(actuators[0].labels), MOST_LABELS)) if single else (-1.0, 1.0, -0.5, 0.5, None)
-    for place in places:
+    for places in _places(actuators):
         biases, action = list[float](), list[float]()
-        for actuator in actuators:
+        for actuator, place in zip(actuators, places, strict=True):
             if actuator.is_choice:
-                count = len(actuator.labels)
-                chosen = int(place or 0) if single else round(((place or 0.0) + 1) / 2 * (count - 1))
-                biases += [float(label == chosen) for label in range(count)]
+                chosen = round((place + 1) / 2 * (len(actuator.labels) - 1))
+                biases += [float(label == chosen) for label in range(len(actuator.labels))]
                 action.append(float(chosen))
             else:
                 middle, half = _middle_and_half(actuator)
-                biases.append(float(np.clip(-middle / half, -1, 1)) if place is None else place)
-                action.append(to_digits(middle + half * biases[-1], 4))
+                biases.append(to_digits(place, 4))
+                action.append(to_digits(middle + half * place, 4))
         if isinstance(policy, TablePolicy):
             actions = np.tile(action, (policy.grid.size, 1))
             starts.append(TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets))
         elif isinstance(policy, LinearPolicy):
             equations = []
             for (name, node), bias in zip(policy.equations, biases, strict=True):
-                values = [*constants(node)[:-1], to_digits(bias, 4)]  # the bias is the last constant
+                values = [*constants(node)[:-1], bias]  # the bias is the last constant
                 equations.append((name, with_constants(node, iter(values))))
             starts.append(replace(policy, equations=tuple(equations)))
     return list(dict.fromkeys(starts))
+
+
+def _places(actuators: Sequence[Actuator]) -> Iterator[Sequence[float]]:
+    """Yield constant actions as places in the range of each actuator: -1 is the low end or the first label, 1 the other."""
+    count = len(actuators)
+    if count == 1 and actuators[0].is_choice:
+        labels = len(actuators[0].labels)
+        yield from ([2 * label / max(1, labels - 1) - 1] for label in range(min(labels, MOST_LABELS)))
+        return
+    yield from ([place] * count for place in (-1.0, 1.0, -0.5, 0.5))
+    ranges = [(0.0, 1.0) if one.is_choice else _middle_and_half(one) for one in actuators]
+    zeros = [float(np.clip(-middle / half, -1, 1)) for middle, half in ranges]
+    yield zeros
+    if count > 1:
+        from scipy.stats.qmc import Halton  # start-up time
+
+        corners = list(product((-1.0, 0.0, 1.0), repeat=count)) if 3**count <= MOST_STARTS else []
+        yield from corners
+        # Bounds are often far wider than what helps, so half of the numbers have any order of magnitude.
+        for point in Halton(2 * count, scramble=False).random(MOST_STARTS - len(corners) + 1)[1:].tolist():
+            parts = zip(point[:count], point[count:], zeros, strict=True)
+            yield [2 * at - 1 if kind < 0.5 else _near(zero, at) for at, kind, zero in parts]
+
+
+def _near(zero: float, at: float) -> float:
+    """Return a place on either side of `zero`; its distance has any order of magnitude; `at` is in [0, 1]."""
+    share = (zero + 1) / 2  # of the range that lies below 0
+    below = at < share
+    exponent = at / share if below else (at - share) / (1 - share)
+    return zero + (-1 - zero if below else 1 - zero) * math.pow(SMALLEST_START, exponent)
 
 
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:

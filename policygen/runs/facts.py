@@ -35,7 +35,6 @@ FAR_SOONER = 0.25  # a share of the length of other episodes
 MOSTLY = 0.9  # share of episodes
 _RETURN = "mean return"
 _UNBOUNDED = 1e30
-_ROUNDING = 1e-9  # half an interval of equal values
 
 
 class Fact(NamedTuple):
@@ -86,8 +85,7 @@ def plus_minus(values: Sequence[float], form: str, half_form: str = "") -> str:
     Args:
         form, half_form: how the mean is formatted, and half the interval (by default the same).
     """
-    half = half_interval(values)
-    return f"{np.mean(values):{form}} ± {half if half > _ROUNDING else 0.0:{half_form or form}}"
+    return f"{np.mean(values):{form}} ± {half_interval(values):{half_form or form}}"
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ def _result(run: RunRecord) -> Iterator[Fact]:
     if summary is not None and final is not None:
         yield score_fact(RESULT, BEST[0], final, "fresh", " that the search never saw")
         if not final.exact:
-            yield Fact(RESULT, "standard deviation", final.std, basis="of the return of an episode")
+            yield Fact(RESULT, "standard deviation", final.std, basis="between episodes")
         if (perturbed := summary.perturbed) is not None:
             yield score_fact(RESULT, f"with {', '.join(summary.perturbed_by)}", perturbed)
             basis, without = f"{_RETURN} over the same seeds", first_episodes(final, perturbed.episodes)

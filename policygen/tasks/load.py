@@ -44,7 +44,7 @@ from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
-from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, STILL, UNSEEDED, copies_of, found_limit, warm_up
+from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, UNSEEDED, found_limit, moving, warm_up
 from policygen.telling import telling
 
 LEAST_STEPS = 10  # that loading a task may take
@@ -363,9 +363,7 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
     if all(o.integer for o in found) and math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(_one_bin_per_value(o, *range_) for o, range_ in zip(found, values, strict=True)))
         return grid, [f"one table row per state ({grid.size} cells)"]
-    # With many quantities, the first ones that move, without copies of others.
-    copies = copies_of(rows)
-    chosen = [i for i in range(len(found)) if np.ptp(rows[:, i]) > STILL and i not in copies][:_MOST_DIMENSIONS]
+    chosen = moving(rows)[:_MOST_DIMENSIONS]
     if not chosen:
         return None, ["no observation changed under random actions, so there is no grid"]
     # Whole numbers get one bin per value, those with few values first, as long as the grid stays small enough; there

@@ -39,8 +39,9 @@ from policygen.tasks.task import (
     perturbation,
     steps_of,
 )
-from policygen.tasks.warmup import FEW_CHECKED, WarmUp, ignores_seed, warm_up
+from policygen.tasks.warmup import FEW_CHECKED, WarmUp, ignores_seed, moving, warm_up
 
+_MOST_INPUTS = 60  # quantities that equations of `builtin` weigh, unless a file states which
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
 _Named = TypeVar("_Named", Observation, ObservedText)
 
@@ -173,10 +174,14 @@ def complete(
     facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
     if not facts and stated.harvested is None:
         facts = list(model_facts(env, [a.name for a in actuators]))
-    documentation = ""
+    documentation, inputs = "", stated.inputs
     if not stated.about.strip():
         with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
-            found = (warm or warm_up(env, width, step_timeout)).told(found)
+            warm = warm or warm_up(env, width, step_timeout)
+            found = warm.told(found)
+            if len(found) > _MOST_INPUTS and not inputs:
+                inputs = [found[i].name for i in moving(warm.rows[:, : len(found)])[:_MOST_INPUTS]]
+                assumed = [*assumed, f"builtin weighs the first {len(inputs)} quantities that move; `inputs` names others"]
         documentation = documentation_of(env)
     spec = env.spec
     task = Task(
@@ -204,7 +209,7 @@ def complete(
         optimum=Optimum(**stated.optimum.model_dump()) if stated.optimum else None,
         step_seconds=stated.step_seconds or step_seconds_of(env) or step_seconds,
         run=tuple(stated.run.items()),
-        inputs=tuple(stated.inputs),
+        inputs=tuple(inputs),
         grid=_stated_grid(stated.grid, known),
         assumed=tuple(assumed),
         unseeded=unseeded,

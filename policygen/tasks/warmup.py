@@ -173,6 +173,12 @@ def copies_of(columns: npt.NDArray[np.float64]) -> dict[int, tuple[int, float]]:
     return found
 
 
+def moving(columns: npt.NDArray[np.float64]) -> list[int]:
+    """Return the columns that move, in order, without copies of others; shape (steps, columns)."""
+    copies = copies_of(columns)
+    return [int(i) for i in np.flatnonzero(np.ptp(columns, axis=0) > STILL) if i not in copies]
+
+
 def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
     """Play random actions on fixed seeds for `STEPS` steps; a slow environment for `SECONDS` only, with a warning.
 

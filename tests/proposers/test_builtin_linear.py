@@ -284,3 +284,33 @@ def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text
 
 def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:
     assert exchanged_in(chosen(STALLED[0])) is None
+
+
+class Ordered(gym.Env[Any, Any]):
+    """Two orders of up to 3,000: a large one is right, and one of about 9, where a mistake costs more."""
+
+    observation_space = gym.spaces.Box(0, 1, (100,), np.float64)
+    action_space = gym.spaces.Box(0, 3_000, (2,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.seen(), {}
+
+    def seen(self) -> Any:
+        """Observe 80 quantities, of which all but the first ten move; 20 more are copies of the last ones."""
+        drawn = self.np_random.random(80)
+        drawn[:10] = 0.5
+        return np.append(drawn, drawn[60:])
+
+    def step(self, action: Any) -> Any:
+        large, small = action
+        return self.seen(), -abs(large - 2_900) / 10 - 30 * abs(small - 9), False, False, {}
+
+
+def test_constant_actions_differ_in_size_and_only_quantities_that_move_are_weighed() -> None:
+    gym.register("Ordered-v0", Ordered, max_episode_steps=5)
+    task = load_task("Ordered-v0")
+    assert task.inputs == tuple(f"obs{i}" for i in range(10, 70))
+    result = policygen.run(task, policy="linear", iterations=1, episodes=4, seed=3)
+    large, small = result.policy.act(np.full(100, 0.5))
+    assert large > 1_000 and 1 < small < 30

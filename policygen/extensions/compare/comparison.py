@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.episodes.requirements import Violations, excess
-from policygen.episodes.score import difference, number, score_of_returns
+from policygen.episodes.score import difference, number, score_of_returns, spread
 from policygen.extensions.plots.curves import Curve, Interval, Shown, interval_over_seeds, panels_figure
 from policygen.extensions.sweeps.plan import PublishedColumn
 from policygen.files import write_named
@@ -197,7 +197,7 @@ class Comparison:
             for entry in self.in_order(task):
                 low, high = entry.interval or (None, None)
                 row = {"task": task, "contender": entry.contender, "runs": len(entry.scores), "mean": entry.mean}
-                std = float(np.std(entry.scores, ddof=1)) if len(entry.scores) > 1 else None
+                std = spread(entry.scores) if len(entry.scores) > 1 else None
                 row |= {"std": std, "low": low, "high": high, "requirements": entry.requirements}
                 if one := behind.get(entry.contender):
                     less, more = one.interval or (None, None)

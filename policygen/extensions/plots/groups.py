@@ -106,12 +106,13 @@ def names_of(runs: Sequence[Member], by: str | None = None) -> list[str]:
     Args:
         by: the setting that alone separates groups; `task` for none.
     """
+    starts = len({run.config.start for run in runs} - {None})
     if by is not None:
-        return ["all runs" if by == "task" else _in_words(run, by) for run in runs]
+        return ["all runs" if by == "task" else _in_words(run, by, starts) for run in runs]
     found = differing(runs)
     order = found if found and "llm" not in found else ["llm", *(name for name in found if name != "llm")]
     said = [[name for name in order if _value(run, name) not in (None, False)] for run in runs]
-    names = [", ".join(_in_words(run, name) for name in own or order) for run, own in zip(runs, said, strict=True)]
+    names = [", ".join(_in_words(run, name, starts) for name in own or order) for run, own in zip(runs, said, strict=True)]
     versions: dict[tuple[str, str], set[str]] = {}
     for run, name in zip(runs, names, strict=True):
         versions.setdefault((run.task.name, name), set()).add(run.version)
@@ -137,15 +138,18 @@ def _value(run: Member, name: str) -> Any:
     return ", ".join(map(str, run.task.perturb)) or False if name == "perturb" else getattr(run.config, name)
 
 
-def _in_words(run: Member, name: str) -> str:
+def _in_words(run: Member, name: str, starts: int) -> str:
+    """Return a setting of a run in words; `starts`: how many policies the runs that are compared started from."""
     value = _value(run, name)
+    if name == "start" and value is not None:  # a policy
+        return f"start {_digest(value)}" if starts > 1 else "with a start"
     if name == "llm":
         return proposals_label(value)
     if name == "policy":
         return "table policy" if value == "table" else "equations"
     if value is None or value is False:
-        return f"default {name}" if value is None else f"without {name}"
-    return name if value is True else f"{name} {_digest(value) if name == 'start' else value}"  # a start is a policy
+        return f"default {name}" if value is None and name != "start" else f"without {'a ' * (name == 'start')}{name}"
+    return name if value is True else f"{name} {value}"
 
 
 def _digest(value: Any) -> str:

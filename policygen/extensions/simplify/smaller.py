@@ -120,10 +120,8 @@ def simplified_best(search: Search, runner: EpisodeRunner) -> Successor | None:
         seeds = episode_seeds(runner.config.seed, purpose, count)
         return Course(search.task, seeds, runner.play, runner.players.engine, search.mdp)
 
-    def tell(words: str) -> None:
-        runner.tell(f"simplifying: {words}")
-
-    found = simplify(best, course, 5 * usual, limit=limit, candidates=MOST_CELLS / best.grid.size, tell=tell)
+    runner.tell("simplifying the best table")
+    found = simplify(best, course, 5 * usual, limit=limit, candidates=MOST_CELLS / best.grid.size)
     return Successor(str(found), found.policy if found.race is not None else None, found.race)
 
 
