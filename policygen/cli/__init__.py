@@ -51,7 +51,7 @@ class GroupedCommands(click.Group):
         for heading, group in GROUPS.items():
             names = [str(command.name) for command in group]
             found = [(name, self.get_command(context, name)) for name in names]
-            rows = [(name, command.get_short_help_str(80)) for name, command in found if command is not None]
+            rows = [(name, command.get_short_help_str(200)) for name, command in found if command is not None]
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)

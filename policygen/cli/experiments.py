@@ -61,9 +61,9 @@ _OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_
 @click.option("--out", type=opt.PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @opt.TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, **options: Any) -> None:
-    """Carry out a run for every task, model, template, setting and seed; SUITE:TASK is a task with a suite's settings.
+    """Carry out a run for every task, model, template, setting and seed.
 
-    The same command continues a sweep that was interrupted or killed: finished runs are skipped, begun ones resumed,
+    SUITE:TASK is a task with a suite's settings. The same command continues a sweep that was interrupted or killed: finished runs are skipped, begun ones resumed,
     failed ones tried again. With more seeds or tasks it adds their runs. Each run has a folder of its own in that of
     the sweep; `policygen compare` compares them, and `policygen tasks` lists the suites.
     """
@@ -120,7 +120,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
 )
 @click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
 def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], suite: str | None) -> None:
-    """Compare runs and sweeps: scores, differences on shared seeds, how sure they are, and costs.
+    """Compare runs and sweeps: scores, differences on shared seeds, and costs.
 
     Runs of the same seed are paired. LABEL:TASK=FILE is a training by Stable-Baselines3: a monitor.csv, or a folder.
     """

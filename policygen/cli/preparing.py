@@ -46,7 +46,9 @@ def new(
     assignments: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Write a task file for an environment of your own, ready to edit, with findings and assumptions.
+    """Write a task file for an environment of your own, ready to edit.
+
+    It says what was found and what is assumed.
 
     ENV is an id that MODULE registers, or a class or function in it that makes the environment. MODULE is a file in the
     working directory (`room` for `room.py`) or an installed package:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def show(
     source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool, check: bool
 ) -> None:
-    """Print a policy as text, a small table also in words and as a map; for a run also its plant and results.
+    """Print a policy as text, and the results of a run.
 
-    RUN may be `latest`.
+    A small table is also printed in words and as a map. RUN may be `latest`.
     """
     from policygen.runs.reading import read_policy
     from policygen.tasks.task import KIND_WORDS
@@ -114,7 +114,10 @@ def evaluate(
     trust: bool,
     **options: Any,
 ) -> None:
-    """Score a policy, of a run or written by hand, on fresh episodes; compute its score exactly where possible."""
+    """Score a policy, of a run or written by hand, on fresh episodes.
+
+    Where states and transitions are known, the score is computed exactly.
+    """
     from policygen.api import contenders
     from policygen.episodes.race import lengths_up_to, race
     from policygen.runs.logbook import score_record
@@ -192,7 +195,9 @@ def _print_margins(
 @opt.TASK_OF_TEXT
 @opt.TRUST
 def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episode: bool, **which: Any) -> None:
-    """Draw the learning curves of runs, or of a sweep's runs, grouped, with intervals; or the signals of episodes.
+    """Draw the learning curves of runs, or the signals of episodes.
+
+    Curves of runs and of sweeps are grouped by the settings in which they differ, with intervals.
 
     With --episode it draws observations and actions of one policy over time, with the limits of requirements. Signals
     with the same unit share a panel, so that a step response shows the set point beside the controlled value. If a

@@ -68,7 +68,7 @@ def _introduce(what: str, session: Session) -> None:
 @SHARED_OPTIONS
 @opt.TRUST
 def drive(task: str, *, out: Path | None, trust: bool, **options: Any) -> None:
-    """Let a model decide every step of some episodes of TASK, and turn its decisions into a table.
+    """Let a model decide every step, and turn its decisions into a table.
 
     The model sees bins if the task has a grid. A situation seen before is not asked about again; with --memory, a
     situation includes the previous steps. An answer without an action gets one repair request. If that fails, the
@@ -152,9 +152,9 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
 @SHARED_OPTIONS
 @click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
 def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -> None:
-    """Let a robot in a room with a locked door ask a model for plans, and compare rules for when to ask.
+    """Compare rules for when a robot asks a model for a plan.
 
-    TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
+    The robot is in a room with a locked door. TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
     pip install "policygen[minigrid]". The model reads a report of what the robot saw, and answers with options such as
     `go to key, pick up key`, which the robot carries out. A report seen before is not asked about again. An answer
     without a plan gets one repair request. If that fails, the robot explores; the report counts these fallbacks. A

@@ -181,7 +181,10 @@ def complete(
             found = warm.told(found)
             if len(found) > _MOST_INPUTS and not inputs:
                 inputs = [found[i].name for i in moving(warm.rows[:, : len(found)])[:_MOST_INPUTS]]
-                assumed = [*assumed, f"builtin weighs the first {len(inputs)} quantities that move; `inputs` names others"]
+                assumed = [
+                    *assumed,
+                    f"builtin weighs the first {len(inputs)} quantities that move; `inputs` names others",
+                ]
         documentation = documentation_of(env)
     spec = env.spec
     task = Task(

@@ -112,7 +112,9 @@ def names_of(runs: Sequence[Member], by: str | None = None) -> list[str]:
     found = differing(runs)
     order = found if found and "llm" not in found else ["llm", *(name for name in found if name != "llm")]
     said = [[name for name in order if _value(run, name) not in (None, False)] for run in runs]
-    names = [", ".join(_in_words(run, name, starts) for name in own or order) for run, own in zip(runs, said, strict=True)]
+    names = [
+        ", ".join(_in_words(run, name, starts) for name in own or order) for run, own in zip(runs, said, strict=True)
+    ]
     versions: dict[tuple[str, str], set[str]] = {}
     for run, name in zip(runs, names, strict=True):
         versions.setdefault((run.task.name, name), set()).add(run.version)
