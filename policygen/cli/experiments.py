@@ -63,9 +63,10 @@ _OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Carry out a run for every task, model, template, setting and seed.
 
-    SUITE:TASK is a task with a suite's settings. The same command continues a sweep that was interrupted or killed: finished runs are skipped, begun ones resumed,
-    failed ones tried again. With more seeds or tasks it adds their runs. Each run has a folder of its own in that of
-    the sweep; `policygen compare` compares them, and `policygen tasks` lists the suites.
+    SUITE:TASK is a task with a suite's settings. The same command continues a sweep that was interrupted or killed:
+    finished runs are skipped, begun ones resumed, failed ones tried again. With more seeds or tasks it adds their
+    runs. Each run has a folder of its own in that of the sweep; `policygen compare` compares them, and `policygen
+    tasks` lists the suites.
     """
     from policygen.extensions.sweeps.conduct import closing_words, conduct
     from policygen.extensions.sweeps.plan import make_plan, read_seeds

@@ -52,8 +52,9 @@ _OF_REQUESTS = (
 def mcp(task: str, port: int | None, **options: Any) -> None:
     """Let a coding assistant be the model of a run.
 
-    It connects by the Model Context Protocol (stdin and stdout). Its tools are tasks, prompt, propose, best and report. Without TASK, the assistant chooses one. RUN continues an
-    interrupted run, with larger budgets if given. The command needs `pip install "policygen[mcp]"`.
+    It connects by the Model Context Protocol (stdin and stdout). Its tools are tasks, prompt, propose, best and
+    report. Without TASK, the assistant chooses one. RUN continues an interrupted run, with larger budgets if given.
+    The command needs `pip install "policygen[mcp]"`.
     """
     try:  # the extra `mcp`
         from policygen.extensions.mcp_server import Session, serve

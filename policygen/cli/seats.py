@@ -154,12 +154,13 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
 def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -> None:
     """Compare rules for when a robot asks a model for a plan.
 
-    The robot is in a room with a locked door. TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey (default: all four); they need the package minigrid:
-    pip install "policygen[minigrid]". The model reads a report of what the robot saw, and answers with options such as
-    `go to key, pick up key`, which the robot carries out. A report seen before is not asked about again. An answer
-    without a plan gets one repair request. If that fails, the robot explores; the report counts these fallbacks. A
-    learned mediator is a table, tuned with the rule-based planner; `show` prints its file, TASK.json in the folder. The
-    same command with the same --out continues from the answers stored there; budgets apply per command.
+    The robot is in a room with a locked door. TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey
+    (default: all four); they need the package minigrid: pip install "policygen[minigrid]". The model reads a report
+    of what the robot saw, and answers with options such as `go to key, pick up key`, which the robot carries out. A
+    report seen before is not asked about again. An answer without a plan gets one repair request. If that fails,
+    the robot explores; the report counts these fallbacks. A learned mediator is a table, tuned with the rule-based
+    planner; `show` prints its file, TASK.json in the folder. The same command with the same --out continues from
+    the answers stored there; budgets apply per command.
     """
     from policygen.extensions.seats import mediate as seat
     from policygen.runs.config import effective_config

@@ -310,9 +310,9 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 def constant_starts(policy: Policy) -> list[Policy]:
     """Return a table or equations with weights of 0, and others like it with a constant action; others stay alone.
 
-    A single choice takes each of its first `MOST_LABELS`. Otherwise all actuators are at the same place of their ranges:
-    in the middle, at an end, at a quarter, or at 0. Several of them also take all combinations of ends and middles, if
-    these are at most `MOST_STARTS`, and points of a Halton sequence up to that number.
+    A single choice takes each of its first `MOST_LABELS`. Otherwise all actuators are at the same place of their
+    ranges: in the middle, at an end, at a quarter, or at 0. Several of them also take all combinations of ends and
+    middles, if these are at most `MOST_STARTS`, and points of a Halton sequence up to that number.
     """
     actuators, starts = policy.task.actuators, [policy]
     if not isinstance(policy, TablePolicy) and not has_zero_weights(policy):
@@ -341,7 +341,7 @@ def constant_starts(policy: Policy) -> list[Policy]:
 
 
 def _places(actuators: Sequence[Actuator]) -> Iterator[Sequence[float]]:
-    """Yield constant actions as places in the range of each actuator: -1 is the low end or the first label, 1 the other."""
+    """Yield constant actions as places in the ranges: -1 is the low end or the first label, 1 the other."""
     count = len(actuators)
     if count == 1 and actuators[0].is_choice:
         labels = len(actuators[0].labels)

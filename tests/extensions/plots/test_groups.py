@@ -93,4 +93,5 @@ def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: 
     (workplace / "mine.txt").write_text("left = 0\nright = angle + spin\n")
     assert line("run", "cartpole", *few, "--seed", 5, "--start", "mine.txt", "-o", "results/5").code == 0
     two = groups_of(runs[2], workplace / "results/5")
-    assert len(two) == 2 and all(re.fullmatch(r"start [0-9a-f]{6}", name) for name in two)
+    assert len(two) == 2
+    assert all(re.fullmatch(r"start [0-9a-f]{6}", name) for name in two)
