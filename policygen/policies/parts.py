@@ -12,7 +12,7 @@ from policygen.policies.cells import ascii_signs, looks_like_bins, row_line, wit
 from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Line, Problems, statements
 from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.text import NUMBER, is_name, parse_expression, unknown_name
+from policygen.quantities.text import NUMBER, WORDS, is_name, parse_expression, unknown_name
 from policygen.quantities.tree import NOTHING, Lets, Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task
 
@@ -258,6 +258,8 @@ class Parts:
         name = line.name
         if not is_name(name):
             shown = " = ".join(filter(None, (name, line.text)))[:60]
+            if name in WORDS:
+                raise refusal(f"`{name}` is a word of the language", "choose another name for the feature")
             raise refusal(f"found `let {shown}`", "write `let NAME = EXPRESSION`")
         if not self._task_defines(name, line.text):
             if taken := self._taken(name):

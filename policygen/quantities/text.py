@@ -42,6 +42,10 @@ _SPELLINGS = str.maketrans(
     {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "²": "^2", "³": "^3"}
 )
 _QUOTES = str.maketrans(dict.fromkeys("“”„", '"'))
+# Python's keywords that mean something in an expression. The others are names, and marked while Python parses them.
+WORDS = frozenset({"and", "or", "not", "if", "else", "in", "is", "True", "False", "None"})
+_MARK = "\u029e"  # a letter that no text of a policy has
+_KEYWORD = re.compile(rf"\b({'|'.join(word for word in keyword.kwlist if word not in WORDS)})\b")
 _LITERAL = re.compile(r"""("[^"\\]*"|'[^'\\]*')""")
 _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
 _GLUED = re.compile(r"(?<![\w.])(?:\d+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+[A-Za-z_]\w*")  # `2x`, also `0x1f`
@@ -75,11 +79,14 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
         raise ExpressionError(f"the character {odd!r} is not allowed; write names and operators in plain ASCII")
     if glued := _GLUED.search(unquoted):
         raise ExpressionError(f"`{_shortened(glued[0])}` is not a number; write a product with `*`, such as `2*x`")
-    parts[::2] = [part.replace("^", "**") for part in parts[::2]]
+    parts[::2] = [_KEYWORD.sub(rf"\1{_MARK}", part.replace("^", "**")) for part in parts[::2]]
     source = "".join(parts)
     _check_length_and_nesting(source)
     try:
         tree = ast.parse(source, mode="eval").body
+        for part in ast.walk(tree):
+            if isinstance(part, ast.Name):
+                part.id = part.id.removesuffix(_MARK)
     except SyntaxError as error:
         raise ExpressionError(f"cannot read `{_shortened(text.strip(), 80)}` as arithmetic{_place(error)}") from None
     except (RecursionError, MemoryError, ValueError):
@@ -129,7 +136,7 @@ def _check_size(root: Node) -> None:
 
 def _place(error: SyntaxError) -> str:
     """Return where Python's parser stopped, in the text's own signs; empty if it was at the end."""
-    rest = (error.text or "")[max(0, (error.offset or 1) - 1) :].replace("**", "^").strip()
+    rest = (error.text or "")[max(0, (error.offset or 1) - 1) :].replace("**", "^").replace(_MARK, "").strip()
     return f" from `{_shortened(rest)}` on" if rest else ""
 
 
@@ -283,8 +290,8 @@ def _number(value: object) -> Number:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can name a quantity: at most 60 letters, digits and underscores, and no keyword of Python."""
-    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
+    """Whether `text` can name a quantity: at most 60 letters, digits and underscores, and no word of the language."""
+    return _NAME.fullmatch(text) is not None and text not in WORDS
 
 
 def slug(text: object) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from policygen.policies.parts import MOST_FEATURES
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integer_dimension
-from policygen.quantities.text import parse_expression, to_text
+from policygen.quantities.text import WORDS, parse_expression, to_text
 from policygen.tasks.actions import ActionLayout
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Actuator
@@ -210,6 +211,20 @@ def test_let_may_be_left_out_where_the_feature_is_used():
     policy = read("lean = angle + 0.2*spin\nleft = -lean\nright = lean", CARTPOLE)
     assert dict(policy.lets) == {"lean": parse_expression("angle + 0.2*spin", ["angle", "spin"])}
     assert "line 1: unknown output `lean`" in problems("lean = angle\nleft = 0\nright = 1", CARTPOLE)[0]
+
+
+@pytest.mark.parametrize("name", sorted({*keyword.kwlist} - WORDS))
+def test_a_keyword_of_python_is_a_name_like_another(name: str) -> None:
+    policy = read(f"let {name} = angle + 0.2*prev({name}, 1)\nleft = -2*{name}\nright = tune(3, 1, 5)*{name}", CARTPOLE)
+    assert [feature for feature, _ in policy.lets] == [name]
+    assert read(policy.to_text(), CARTPOLE) == policy
+    assert policy.act([[0.0, 0.0, 0.1, 0.0]], policy.start(1)).tolist() == [1]
+
+
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_a_word_of_the_language_is_no_name(name: str) -> None:
+    found = problems(f"let {name} = angle\nleft = -{name}\nright = {name}", CARTPOLE)
+    assert found[0].startswith(f"line 1: `{name}` is a word of the language; choose another name for the feature")
 
 
 def test_the_kind_is_what_the_text_looks_like_unless_given():
