@@ -156,7 +156,7 @@ def episode_view(
         constant={
             _shown(n, task): float(v[0])
             for n, v in arrays.items()
-            if n in relevance.set_points or (n in relevant and np.ptp(v) == 0)
+            if n in relevance.set_points or (n in relevant and len(v) > 1 and np.ptp(v) == 0)
         },
         unobserved=tuple(unobserved),
         outputs=tuple(limits) if task.action_space == "box" else ("action", *limits),

@@ -19,6 +19,7 @@ from policygen.quantities.text import format_number, to_digits
 SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
 MOST_SLACK = 100.0  # factor on the thresholds for joining steps beyond which nothing more is joined
 LEAST_SHOWN = 40  # the largest number of a column has at least so many units of its last decimal place
+LEAST_OF_RANGE = 20  # its range has so many, in at most four digits
 MOST_FOLLOWED = 3  # quantities by which a window is chosen if no quantity changes seldom
 
 
@@ -247,8 +248,8 @@ def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
 def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """Write records as lines of the named fields with spaces between: half the characters of a table.
 
-    All numbers of a column are rounded to the same decimal place, at which the largest has at least LEAST_SHOWN units.
-    A record without a field has `-` there.
+    All numbers of a column are rounded to the same decimal place, at which the largest has at least LEAST_SHOWN units,
+    and their range LEAST_OF_RANGE, so that small changes of a large number can be seen. A record without a field has `-` there.
     """
     columns = []
     for name in names:
@@ -257,6 +258,8 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
         finite = [abs(value) for value in known if isinstance(value, float) and np.isfinite(value)]
         if len(finite) == len(known) and any(finite):
             places = math.ceil(math.log10(LEAST_SHOWN) - math.log10(max(finite)))
+            if (spread := max(known) - min(known)) > 0:
+                places = max(places, math.ceil(math.log10(LEAST_OF_RANGE) - math.log10(spread)))
             values = [None if value is None else round(value, places) for value in values]
         columns.append([_brief(value, 4) for value in values])
     return "\n".join(map(" ".join, zip(*columns, strict=True)))

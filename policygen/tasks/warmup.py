@@ -31,6 +31,7 @@ LONG = 200  # steps of an episode
 STILL = 1e-9  # a smaller range is none
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 _MOST_NAMED = 8  # columns of a group
+_MOST_VALUES = 16  # of columns that never change
 
 UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
 MANY_CHECKED = 100  # of an episode that checks an environment without a task file
@@ -134,11 +135,18 @@ class WarmUp:
                 varied = np.ptp(columns[:, which]) > STILL
                 still = [observations[i].name for i in which if varied and np.ptp(columns[:, i]) <= STILL]
                 same = [observations[i].name for i in which if i in copies]
-                for kind, names in (("constant", still), ("copies", same)):
-                    more = ", ..." * (len(names) > _MOST_NAMED)
+                if len(still) == len(group):
+                    words, still = self._values(columns[:, which]), []
+                for kind, names in (("always the same", still), ("copies", same)):
+                    more = f" and {len(names) - _MOST_NAMED} more" * (len(names) > _MOST_NAMED)
                     words += f"; {kind}: {', '.join(names[:_MOST_NAMED])}{more}" * bool(names)
             told += [replace(o, seen=words) for o in group]
         return told
+
+    def _values(self, columns: npt.NDArray[np.float64]) -> str:
+        """Describe columns that never change, shape (steps, columns)."""
+        more = f" and {columns.shape[1] - _MOST_VALUES} more" * (columns.shape[1] > _MOST_VALUES)
+        return f"always {', '.join(format_number(to_digits(v, 4)) for v in columns[0, :_MOST_VALUES].tolist())}{more}"
 
     def _range(self, columns: npt.NDArray[np.float64], space: Observation) -> str:
         """Describe the values of alike columns, shape (steps, columns)."""
@@ -149,7 +157,7 @@ class WarmUp:
         if high - low <= STILL:
             words = f"always {low:.4g}"
         elif all(np.ptp(part, axis=0).max() <= STILL for part in parts):
-            words += ", constant within an episode"
+            words += ", changes between episodes only"
         words += ", whole" * bool((columns == np.rint(columns)).all())
         words += f", measured in only {len(columns)} steps" * (len(columns) < FEW_STEPS)
         slack = STILL + 1e-6 * max(abs(low), abs(high))

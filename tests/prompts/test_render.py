@@ -254,7 +254,7 @@ def test_a_repair_asks_for_what_is_wrong_and_knows_the_columns_and_features_of_t
 @pytest.mark.parametrize("kind", ["table", "linear"])
 def test_every_function_of_the_language_is_told(kind: str) -> None:
     system, _ = texts(render_prompt(*searched("cartpole", kind, iterations=1, grid="free")))
-    told = set(re.search(r"(abs [a-z0-9 ]+),\s`where\(", system)[1].split())  # type: ignore[index]
+    told = set(re.search(r"(abs [a-z0-9 ]+) \(min and max", system)[1].split())  # type: ignore[index]
     assert told == {*FUNCTION_NAMES} - {"fixed", "where"}
     if kind == "table":
         context, config = searched("cartpole", kind, iterations=1)
@@ -280,7 +280,7 @@ def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_w
     context, config = searched("cartpole", "linear", Written([reply]), iterations=1, prompt_tokens=100_000)
     roomy = render_prompt(context, config)
     long = len(context.incumbent.to_text())
-    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 1_250})
+    tight = config.model_copy(update={"prompt_tokens": long // CHARACTERS_PER_TOKEN + 1_350})
     assert roomy.estimated_tokens > tight.prompt_tokens
     _, request = texts(render_prompt(context, tight))
     assert context.incumbent.to_text() in request

@@ -74,7 +74,7 @@ def test_each_quantity_has_a_line_with_its_bounds_and_what_was_seen_outside_the_
     slots = [line for line in text.splitlines() if line.startswith("- obs")]
     assert [line.partition(": ")[0] for line in slots] == ["- obs0 (-9 to 9)", "- obs1 (-9 to 9)"]
     assert all(
-        re.search(r": -\S+ to \S+, sd \S+, constant within an episode(, measured in only \d+ steps)?$", line)
+        re.search(r": -\S+ to \S+, sd \S+, changes between episodes only(, measured in only \d+ steps)?$", line)
         for line in slots
     )
     quoted = [line for line in text.splitlines() if line.startswith(">")]

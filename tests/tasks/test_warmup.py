@@ -15,7 +15,8 @@ from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault
 from policygen.tasks import warmup
 from policygen.tasks.load import task_of
-from policygen.tasks.warmup import EPISODES, STEPS, warm_up
+from policygen.tasks.spaces import observed_in
+from policygen.tasks.warmup import EPISODES, STEPS, WarmUp, warm_up
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
@@ -155,3 +156,19 @@ def test_ranges_are_those_of_a_whole_long_episode_and_of_the_starts_of_others(
     assert len(seen.rows) == STEPS
     assert seen.rows[:, 0].max() > 0.999
     assert len(set(seen.episodes.tolist())) >= EPISODES
+
+
+def test_what_never_changes_is_told_with_its_values_and_what_changes_between_episodes_is_told_apart() -> None:
+    observations, _ = observed_in(gym.spaces.Box(-9, 9, (4, 20), np.float64))
+    rows = np.zeros((200, 80))
+    rows[:, :20] = np.random.default_rng(1).normal(size=(200, 20))
+    rows[:, 3:13] = 5  # ten of the first row
+    rows[:, 20:40] = np.linspace(0, 1.9, 20)  # the whole second row
+    rows[100:, 40:60] = np.arange(20)  # the third one in the second episode
+    told = WarmUp(rows, np.repeat([0, 1], 100)).told(observations)
+    moving, values, anew, zero = (told[k].seen for k in (0, 20, 40, 60))
+    assert moving.endswith("; always the same: " + ", ".join(f"obs_0_{i}" for i in range(3, 11)) + " and 2 more")
+    assert values == f"always {', '.join(f'{k / 10:g}' for k in range(16))} and 4 more"
+    assert ", changes between episodes only" in anew
+    assert anew.endswith("; always the same: obs_2_0")
+    assert zero.startswith("always 0")
