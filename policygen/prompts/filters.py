@@ -249,7 +249,8 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """Write records as lines of the named fields with spaces between: half the characters of a table.
 
     All numbers of a column are rounded to the same decimal place, at which the largest has at least LEAST_SHOWN units,
-    and their range LEAST_OF_RANGE, so that small changes of a large number can be seen. A record without a field has `-` there.
+    and their range LEAST_OF_RANGE, so that small changes of a large number can be seen. A record without a field has
+    `-` there.
     """
     columns = []
     for name in names:

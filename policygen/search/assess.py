@@ -28,7 +28,6 @@ from policygen.runs.tuning import (
     CAREFUL_STEP,
     FIRST_STEP,
     LAST_SIGNIFICANCE,
-    LEAST_SHARE,
     PROLONGATIONS,
     SIGNIFICANCE,
     most_compared,
@@ -269,8 +268,6 @@ def _why_untuned(policy: Policy, trials: Trials, config: RunConfig) -> str:
     if not trials.tunable(policy).size and not entries:
         return "it has no numbers to tune"
     limit = "--max-steps" if config.max_steps is not None else "--max-episodes"
-    if config.refine.episodes is None and trials.episodes <= 0:
-        return f"its share of {limit} is too small, as tuning takes at least {LEAST_SHARE} episodes"
     if trials.episodes <= 0:
         return f"{limit} leaves too few episodes"
     return f"{trials.episodes:,} episodes are too few for it"
