@@ -62,7 +62,6 @@ PLACES = {
     "episodes/score.py": {"ddof", "stdtr", "stdtrit", "ttest_ind"},  # returns of episodes
     "episodes/requirements.py": {"betaincinv"},  # shares of episodes
     "extensions/plots/curves.py": {"bootstrap"},  # scores of runs
-    "extensions/compare/comparison.py": {"ddof"},  # the standard deviation that the table shows
 }
 
 

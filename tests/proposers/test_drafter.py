@@ -81,7 +81,7 @@ def test_the_request_has_the_documentation_and_a_repair_every_problem(pendulum: 
     ("old", "new", "problem"),
     [
         ('[[observations]]\nname = "sin"\n', "", "`observations` has 2 entries; write 3"),
-        ('"torque"', '"class"', "`class` is not a name"),
+        ('"torque"', '"if"', "`if` is not a name"),
         ("hints", "tips", "unknown key `tips`"),
         ('"A rod on a motor."', "A rod", "this is not valid TOML"),
         ('name = "rate"', 'name = "rate"\nset_point = true', "rate is said to be a set-point; it changes within"),

@@ -18,7 +18,7 @@ from policygen.runs.logbook import Logbook
 from policygen.search.prepare import with_optimum, with_sample_size
 from policygen.tasks.load import load_task
 
-pytestmark = pytest.mark.usefixtures("workplace")
+pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
 gym.register("policygen-tests/Endless-v0", CartPoleEnv)
 
