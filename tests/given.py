@@ -83,12 +83,14 @@ def given() -> dict[str, Mapping[str, Any]]:
         _seats()
     with watching() as of_drafts:
         described_by(Written([""] * 3), _task(), RequestLog(Ledger(RunConfig(task="cartpole"))))
-    found |= {"_plant": of_plants["improve_linear"], "_plant_language": of_plants["system"]}
+    found |= {"_plant": of_plants["improve"], "_plant_language": of_plants["system"]}
     for watched, kind in ((of_linear, "linear"), (of_table, "table"), (of_seats, ""), (of_drafts, "")):
         for name, variables in watched.items():
             for part in used_templates([name], {"kind": kind}):
-                found.setdefault(part, variables)
-    return found
+                if kind != "linear" or part not in ("_grid", "_visits"):  # which equations include in vain
+                    found.setdefault(part, variables)
+    filled = {name: value for name, value in of_table["improve"].items() if not found["improve"][name]}
+    return found | {"improve": {**found["improve"], **filled}}  # what only tables have, too
 
 
 @contextlib.contextmanager

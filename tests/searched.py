@@ -98,7 +98,7 @@ def shallow() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def written(text: str, name: str = "improve_table") -> Path:
+def written(text: str, name: str = "improve") -> Path:
     """A template of the user's own, in the folder where it is looked for first."""
     path = Path("templates") / f"{name}.j2"
     path.parent.mkdir(exist_ok=True)

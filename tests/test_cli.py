@@ -245,7 +245,7 @@ def test_prompt_of_a_task_is_what_the_model_is_sent(line: Line) -> None:
     assert said.code == 0
     assert said.out.startswith("--- system ---\nYou design small, readable control policies")
     assert "characters, about " in said.err
-    assert "template improve_table" in said.err
+    assert "template improve" in said.err
     with ChatServer([BEST_LAKE]) as server:
         policygen.run("frozenlake", llm="compatible:m", base_url=server.openai_url, iterations=20, episodes=5)
         messages = server.chats[0].body["messages"]

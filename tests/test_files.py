@@ -261,7 +261,7 @@ def test_files_of_windows_editors_are_read_wherever_text_is(workplace, line):
     shipped = files.PACKAGE.parent
     Path("envs").mkdir()
     Path("templates").mkdir()
-    for kind, name in (("envs", "cartpole.toml"), ("templates", "improve_table.j2")):
+    for kind, name in (("envs", "cartpole.toml"), ("templates", "improve.j2")):
         Path(kind, name).write_text((shipped / kind / name).read_text(), encoding="utf-8-sig")
     Path("settings.toml").write_text("episodes = 4\nfinal_episodes = 4\n", encoding="utf-8-sig")
     done = line("run", "cartpole", "--iterations", 1, "--config", "settings.toml", "--refine", "none", "--jobs", 1)

@@ -241,7 +241,7 @@ def list_templates() -> None:
 
     for line in in_columns(catalogue()):
         say(line)
-    change = "policygen templates copy improve_table --as mine, then edit templates/mine.j2"
+    change = "policygen templates copy improve --as mine, then edit templates/mine.j2"
     say(f"\nChange one: {change} and name it: --template mine")
 
 
@@ -268,7 +268,7 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
 def _variables(name: str) -> tuple[list[list[str]], list[str]]:
     """Return path, type and example of each variable that a template and its parts read, and the names of the others.
 
-    A template of the user's own gets those of `improve_linear`.
+    A template of the user's own gets those of `improve`.
     """
     from policygen.prompts.templates import used_templates, variables_of
 
@@ -282,7 +282,7 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
         elif line:
             for one in names:
                 rows.setdefault(one, []).append(line.split("\t"))
-    given = rows.get(name.removesuffix(".j2"), rows["improve_linear"])
+    given = rows.get(name.removesuffix(".j2"), rows["improve"])
     variables = {path: re.split(r"[.\[]", path)[0] for path, _, _ in given}
     read = variables_of(texts)
     others = [variable for variable in dict.fromkeys(variables.values()) if variable not in read]

@@ -66,6 +66,7 @@ class Show:
 
 
 _FULL = Show()
+MOST_BESIDE_BINS = 6  # observations that a line of an episode has beside their bins
 # Evidence shrinks first, in turn; the numbers are minima.
 _SHRINK = (
     ("visits", 4),
@@ -252,7 +253,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
     @functools.cache
     def shown(show: Show) -> Prompt:
         shortened_best = shortened(best, show.policy) if best is not None else None
-        filled = {**variables, "show": show, "best": shortened_best}
+        filled = {**variables, "show": show, "best": shortened_best, "fields": _fields(variables, show)}
         system = Message("system", render_template("system", filled))
         return Prompt((system, Message("user", render_template(improve_template(config), filled))))
 
@@ -271,6 +272,22 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
         f"the prompt has about {shown(amounts[-1]).estimated_tokens:,} tokens at its shortest and may have "
         f"{config.prompt_tokens:,}; raise --prompt-tokens N or show less in the template"
     )
+
+
+def _fields(variables: Mapping[str, Any], show: Show) -> list[str]:
+    """Return the fields of a line of an episode; none without episodes."""
+    task, episodes = variables["task"], [*variables["worst_episodes"][:1], *variables["best_episodes"][:1]]
+    if not episodes:
+        return []
+    if variables["kind"] == "linear":
+        inner = FILTERS["columns"](episodes[0], show.columns)[1:-1]
+        return ["steps", *inner, "total"]
+    grid, names = variables["grid"], list(task["observation_names"])
+    fields = names if not grid or len(names) <= MOST_BESIDE_BINS else []
+    if grid and [one["name"] for one in grid if one["plain"]] != names:  # else a bin is the value itself
+        fields = [*fields, "cell"]
+    total = ["total"] if variables["step_pays"] is None else []
+    return ["steps", *fields, *(text.name for text in task["texts"]), "action", *total]
 
 
 def shortened(best: View, characters: int) -> View:
@@ -316,6 +333,7 @@ def render_repair(
     variables = template_variables(context, config)
     variables |= {
         "show": _FULL,
+        "fields": _fields(variables, _FULL),
         "problems": tuple(problems),
         "reply_lines": reply.splitlines(),
         **_defined(reply, variables["columns"], context, config),

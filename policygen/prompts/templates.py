@@ -242,7 +242,7 @@ def _short(filename: str) -> str:
 
 def improve_template(config: RunConfig) -> str:
     """Return the name of the template that asks for the next policy."""
-    return config.template or f"improve_{config.policy}"
+    return config.template or "improve"
 
 
 def texts_used(config: RunConfig) -> dict[str, str]:

@@ -94,7 +94,7 @@ class PromptSettings(_Settings):
     episodes_shown: bool = Field(True, description="episodes in prompts, and what is counted over their steps")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
     template: str | None = Field(
-        None, title="NAME|PATH", description="template of the prompt for a better policy, as improve_table"
+        None, title="NAME|PATH", description="template of the request (default: improve)"
     )
     start: str | None = Field(
         None, title="RUN|POLICY_FILE", max_length=400_000, description="policy of attempt 1 (in a file: its text)"
@@ -154,7 +154,6 @@ def effective_config(
         _merge(merged, settings, source)
         origins.update(dict.fromkeys((one for one in SENSITIVE if one in settings), origin))
 
-    earlier_template = base.template if base is not None else None
     if base is not None:
         merged = base.model_dump(exclude_none=True)
         origins = {one: base.origin(one) for one in SENSITIVE}
@@ -169,12 +168,6 @@ def effective_config(
     config = RunConfig(**merged)
     for setting, origin in origins.items():
         config = config.chosen_by(origin, setting)
-    other = "linear" if config.policy == "table" else "table"
-    if (template := config.template) and Path(template).stem == f"improve_{other}" and template != earlier_template:
-        raise UsageError(
-            f"template {template} asks for another kind of policy than this run ({KIND_WORDS[config.policy]}): "
-            f"add --policy {KIND_WORDS[other]}, or leave --template out"
-        )
     if config.memory and (config.policy != "linear" or reads_prompts(config.llm)):
         raise UsageError(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"

@@ -45,8 +45,8 @@ def test_the_list_says_where_each_comes_from_and_what_it_tells() -> None:
 
 
 def test_what_is_in_force_is_shown_with_its_parts() -> None:
-    shown = templates("show", "improve_table")
-    assert shown.stdout.strip() == SHIPPED["improve_table"].strip()
+    shown = templates("show", "improve")
+    assert shown.stdout.strip() == SHIPPED["improve"].strip()
     assert "(it uses _task, _quantities, _limits, _grid, " in shown.stderr
     Path("templates").mkdir()
     Path("templates/_grid.j2").write_text("My bins.\n")
@@ -57,7 +57,7 @@ def test_what_is_in_force_is_shown_with_its_parts() -> None:
 def test_a_copy_is_found_first_and_replaces_nothing() -> None:
     assert templates("copy", "_grid").output == "templates/_grid.j2: edit it; every run here uses it from now on\n"
     assert Path("templates/_grid.j2").read_text() == SHIPPED["_grid"]
-    assert templates("copy", "improve_table", "--as", "mine").output == "templates/mine.j2: edit it; --template mine\n"
+    assert templates("copy", "improve", "--as", "mine").output == "templates/mine.j2: edit it; --template mine\n"
     Path("templates/_grid.j2").write_text("My bins.\n")
     with pytest.raises(TemplateError, match=r"templates/_grid.j2 is there already; edit it, or give the copy a name"):
         templates("copy", "_grid")
@@ -83,22 +83,29 @@ def test_a_run_names_the_templates_in_force_that_are_not_the_shipped_ones(line: 
     small = ("--iterations", 1, "--episodes", 2)
     assert "templates" not in line("run", "frozenlake", *small).out
     Path("templates").mkdir()
-    Path("templates/improve_table.j2").write_text("Always down.")
-    Path("templates/improve_linear.j2").write_text("Not used here.")
+    Path("templates/improve.j2").write_text("Always down.")
+    Path("templates/improve.j2").write_text("Not used here.")
     Path("templates/repair.j2").write_text(SHIPPED["repair"])
-    named = "  templates of your own: templates/improve_table.j2; builtin ignores them"
+    named = "  templates of your own: templates/improve.j2; builtin ignores them"
     assert named in line("run", "frozenlake", *small).out.splitlines()
     assert named in line("sweep", "frozenlake", "--seeds", 1, "--iterations", 1, "--out", "one").out.splitlines()
-    assert "not shipped: templates/improve_table.j2" in line("prompt", "frozenlake").err
+    assert "not shipped: templates/improve.j2" in line("prompt", "frozenlake").err
 
 
-@pytest.mark.parametrize("command", ["run", "prompt", "sweep"])
-def test_a_template_for_the_other_kind_of_policy_is_refused(command: str, line: Line) -> None:
-    said = line(command, "frozenlake", "--template", "improve_linear")
-    assert (said.code, said.err.strip()) == (
-        2,
-        "Error: template improve_linear asks for another kind of policy than this run (table): add --policy equations, "
-        "or "
-        "leave --template out",
-    )
-    assert not Path("results").exists()
+def test_a_copy_serves_tables_and_equations_and_lacks_what_its_missing_line_showed(line: Line) -> None:
+    runs = {"frozenlake": "table", "pendulum": "equations"}
+    for task, policy in runs.items():
+        more = ("--policy", policy, "--iterations", 1, "--episodes", 3, "--jobs", 1, "-o", task)
+        assert line("run", task, *more, "--set", "final_episodes=2").code == 0
+    (folder,) = {one.parent for one in (*Path("frozenlake").glob("*/config.toml"),)}
+    (other,) = {one.parent for one in (*Path("pendulum").glob("*/config.toml"),)}
+    assert line("templates", "copy", "improve", "--as", "noworst").code == 0
+    copy = Path("templates/noworst.j2")
+    copy.write_text("".join(row for row in copy.read_text().splitlines(True) if "_worst_" not in row))
+    for run in (folder, other):
+        whole, without = (line("prompt", str(run), *more).out for more in ((), ("--template", "noworst")))
+        assert "## Worst episode of the best policy" in whole
+        assert whole.count("no chance") == 1
+        assert "Worst episode" not in without
+        assert "no chance" not in without
+        assert len(whole) > len(without) > 0.5 * len(whole)

@@ -34,7 +34,7 @@ def refused(search: tuple[Context, RunConfig], text: str) -> str:
     with pytest.raises(TemplateError) as failure:
         render_prompt(*search)
     message = str(failure.value)
-    assert "improve_table" in message
+    assert "improve" in message
     assert "\n" not in message
     return message
 
@@ -112,7 +112,7 @@ def test_even_what_slips_in_cannot_be_used(small: tuple[Context, RunConfig], tmp
     }
     written(text.replace("PATH", str(target)))
     with pytest.raises(TemplateError, match=r"unsafe|not safely callable|no attribute|undefined|No filter named"):
-        render_template("improve_table", {**template_variables(context, config), **slipped})
+        render_template("improve", {**template_variables(context, config), **slipped})
     assert not target.exists()
 
 
@@ -135,8 +135,8 @@ def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_p
     "text",
     [
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-        '{% import "improve_table.j2" as m %}',
-        '{% extends "improve_table.j2" %}',
+        '{% import "improve.j2" as m %}',
+        '{% extends "improve.j2" %}',
         "{% for a in [1] %}" * 30 + "{% endfor %}" * 30,
         "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
         "{{ " + "-" * 5000 + "1 }}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jinja2
@@ -28,10 +29,10 @@ SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob
 
 
 def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
-    used = used_templates(["system", "improve_table", "repair"], {"kind": "table"})
+    used = used_templates(["system", "improve", "repair"], {"kind": "table"})
     assert list(used)[:5] == ["system", "_language_table", "_expressions", "_memory", "_plant_language"]
     assert set(used) == {
-        *("system", "_language_table", "_expressions", "_memory", "improve_table", "repair", "_task", "_quantities"),
+        *("system", "_language_table", "_expressions", "_memory", "improve", "repair", "_task", "_quantities"),
         *("_limits", "_grid", "_best", "_tuned", "_account", "_history", "_attempt", "_episodes_table", "_worst_table"),
         *("_best_table", "_outcome", "_visits", "_tuning", "_tuning_table", "_comments", "_turn", "_stalled"),
         *("_shaping", "_objectives", "_requirements", "_plant", "_plant_language"),
@@ -53,7 +54,7 @@ def test_a_section_of_ones_own_stands_at_its_place_and_is_left_out_without_data(
         < request.index("## Wishes\nFew rows.")
         < request.index("## Attempts")
     )
-    assert "_wishes" in used_templates(["improve_table"])
+    assert "_wishes" in used_templates(["improve"])
 
 
 def test_a_name_put_together_while_rendering_counts_every_template_that_fits() -> None:
@@ -83,11 +84,11 @@ def test_a_template_given_by_path_is_known_by_that_path(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_missing_or_malformed_is_one_sentence() -> None:
-    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve_table"):
+    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve"):
         used_templates(["nope"])
     written("{% for %}", "_grid")
     with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 1: "):
-        used_templates(["improve_table"])
+        used_templates(["improve"])
 
 
 @pytest.mark.parametrize("form", ['{{% include "{}" %}}', '{{% extends "{}" %}}', '{{% include "{}" ~ "" %}}'])
@@ -167,7 +168,7 @@ def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunCo
         ("{{ attempts.append(1) }}", 1, "unsafe"),
         ("{% for i in range(10000000) %}x{% endfor %}", 1, "Range too big"),
         ('one\n{% include "_gird.j2" %}', 2, "there is no template `_gird.j2`; known are "),
-        ('{% include "improve_table.j2" %}', 1, "without end"),
+        ('{% include "improve.j2" %}', 1, "without end"),
         ("{{ 1 / 0 }}", 1, "division by zero"),
         ("{{ best_episodes[99].length }}", 1, "no element 99"),
         ("{{ worst_episodes[0] | window(3, 'sideways') }}", 1, "sideways"),
@@ -182,7 +183,7 @@ def test_a_broken_template_is_one_sentence_with_file_and_line(
     with shallow(), pytest.raises(TemplateError) as failure:
         render_prompt(*small)
     message = str(failure.value)
-    assert message.startswith(f"templates/improve_table.j2, line {line}: ")
+    assert message.startswith(f"templates/improve.j2, line {line}: ")
     assert said in message
     assert "\n" not in message
 
@@ -219,20 +220,21 @@ def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None
         jinja2.Environment().parse(path.read_text())
     included = "".join(path.read_text() for path in shipped.glob("*.j2"))
     for path in shipped.glob("_*.j2"):
-        assert path.name in included or path.stem[1:] in sections.SECTIONS or path.stem.startswith("_language_")
+        of_a_kind = re.sub("_(linear|table)$", "_", path.stem)  # `_worst_" ~ kind ~ ".j2`
+        assert path.name in included or path.stem[1:] in sections.SECTIONS or f'"{of_a_kind}" ~ kind' in included
 
 
 @pytest.mark.parametrize("case", [("cartpole", "linear"), ("frozenlake", "table")], ids="-".join)
 def test_a_section_is_left_out_by_removing_its_line(case: tuple[str, str]) -> None:
     context, config = searched(*case, iterations=3)
-    name = f"improve_{context.kind}"
+    name = "improve"
     whole = texts(render_prompt(context, config))[1]
     lines = SHIPPED[name].splitlines()
     for line in [line for line in lines if line.startswith("{% include")]:
         path = written("\n".join(one for one in lines if one != line), name)
         assert len(texts(render_prompt(context, config))[1]) <= len(whole)
         path.unlink()
-    for part in ("_best", "_history", f"_episodes_{context.kind}", "_turn"):
+    for part in ('"_best.j2"', '"_history.j2"', '"_episodes_"', '"_worst_"', '"_best_"', '"_turn.j2"'):
         path = written("\n".join(one for one in lines if part not in one), name)
         assert len(texts(render_prompt(context, config))[1]) < len(whole) - 100
         path.unlink()

@@ -79,7 +79,7 @@ def test_replies_to_another_task_or_kind_are_refused(task: str, settings: dict[s
 
 def test_a_replay_with_another_template_scores_the_same_and_is_averaged_with_no_other() -> None:
     first = recorded()
-    shipped = find_resource("templates", "improve_table", ".j2")
+    shipped = find_resource("templates", "improve", ".j2")
     Path("templates").mkdir()
     shutil.copy(shipped, "templates/mine.j2")
     again = policygen.run("frozenlake", llm=f"replay:{first}", template="mine", out="again", **QUICK).folder
