@@ -297,5 +297,8 @@ def copy(name: str, other: str) -> None:
     from policygen.prompts.templates import copy_template
 
     path = copy_template(name, other)
-    use = f"--template {path.stem}" if path.stem != name.removesuffix(".j2") else "every run here uses it from now on"
+    use = "every run here uses it from now on"
+    if path.stem != name.removesuffix(".j2"):
+        part = path.stem.startswith("_")
+        use = f'put {{% include "{path.name}" %}} into a template' if part else f"--template {path.stem}"
     say(f"{path}: edit it; {use}")

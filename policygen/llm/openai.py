@@ -116,14 +116,14 @@ class _Chat(HostedModel):
         if not isinstance(page.data, list):
             raise self._misses("a list of models")
         models = page.data
-        lines = [f"{self.server} answers at {self.base_url} and lists {len(models)} models"]
+        lines = [f"{self.server} answers at {self.base_url} and lists {len(models)} model{'s' * (len(models) != 1)}"]
         names = [model.id for model in models]
         found = next((model for model in models if model.id in (self.model, f"{self.model}:latest")), None)
         if found is None:
             near = difflib.get_close_matches(self.model, names, n=5, cutoff=0.4) or sorted(names)[:5]
             lines.append(f"it does not list {self.model!r}; it lists, among others, {', '.join(near) or 'nothing'}")
             return Diagnosis(False, tuple(lines))
-        return Diagnosis(True, (*lines, f"it lists {found.id!r}", *self._reported(found)))
+        return Diagnosis(True, (*lines, f"{found.id!r} is among them", *self._reported(found)))
 
     def _misses(self, expected: str) -> ProviderError:
         return ProviderError(

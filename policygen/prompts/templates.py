@@ -212,9 +212,9 @@ def _explained(name: str, work: Callable[[], str]) -> str:
     try:
         return work()
     except jinja2.TemplateNotFound as error:
-        known = ", ".join(sorted(list_resources("templates", ".j2")))
+        hint = _nearest(_stem(str(error.name)), list_resources("templates", ".j2"))
         where = f"{place}: " if (place := _place(error)) else ""
-        raise TemplateError(f"{where}there is no template `{error.name}`; known are {known}") from None
+        raise TemplateError(f"{where}there is no template `{error.name}`; {hint}") from None
     except jinja2.TemplateSyntaxError as error:
         file = error.filename or find_resource("templates", error.name or name, ".j2") or name
         raise TemplateError(f"{_short(str(file))}, line {error.lineno}: {error.message}") from None
@@ -276,11 +276,16 @@ def text_of(name: str, *, as_shipped: bool = False) -> str:
     """Return the text of the template in use, or of the shipped one of that name."""
     path = _shipped(name) if as_shipped else find_resource("templates", name, ".j2")
     if path is None:
-        known = [one for one in sorted(list_resources("templates", ".j2")) if not as_shipped or _shipped(one)]
-        meant = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean `{meant[0]}`?" if meant else f"there are {', '.join(known)}"
+        hint = _nearest(name, (one for one in list_resources("templates", ".j2") if not as_shipped or _shipped(one)))
         raise TemplateError(f"there is no {'shipped ' if as_shipped else ''}template `{name}`; {hint}")
     return source_of(path)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for a name that no template has: the nearest one, or all of its sort, parts or whole templates."""
+    names = sorted(one for one in known if one.startswith("_") == name.startswith("_"))
+    meant = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean `{meant[0]}`?" if meant else f"there are {', '.join(names)}"
 
 
 def copy_template(name: str, to: str = "") -> Path:

@@ -29,7 +29,7 @@ from policygen.outgoing import redacted
 from policygen.policies.policy import Policy
 from policygen.runs.methods import METHODS, Refinement, read_refinement
 from policygen.tasks.faults import STEP_TIMEOUT
-from policygen.tasks.task import KIND_WORDS, PolicyKind, Task
+from policygen.tasks.task import PolicyKind, Task
 
 # Larger numbers, in an untrusted file or by mistake, would need more memory or processes than machines have.
 MOST_EPISODES = 1_000_000
@@ -93,9 +93,7 @@ class PromptSettings(_Settings):
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
     episodes_shown: bool = Field(True, description="episodes in prompts, and what is counted over their steps")
     repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
-    template: str | None = Field(
-        None, title="NAME|PATH", description="template of the request (default: improve)"
-    )
+    template: str | None = Field(None, title="NAME|PATH", description="template of the request (default: improve)")
     start: str | None = Field(
         None, title="RUN|POLICY_FILE", max_length=400_000, description="policy of attempt 1 (in a file: its text)"
     )

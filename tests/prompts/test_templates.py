@@ -84,7 +84,7 @@ def test_a_template_given_by_path_is_known_by_that_path(tmp_path: Path) -> None:
 
 
 def test_a_template_that_is_missing_or_malformed_is_one_sentence() -> None:
-    with pytest.raises(TemplateError, match=r"^there is no template `nope`; known are .*improve"):
+    with pytest.raises(TemplateError, match=r"^there is no template `nope`; there are .*improve"):
         used_templates(["nope"])
     written("{% for %}", "_grid")
     with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 1: "):
@@ -167,7 +167,7 @@ def test_a_template_can_be_chosen_by_name_or_by_path(small: tuple[Context, RunCo
         ("{{ cycler.__init__.__globals__.os.system('true') }}", 1, "unsafe"),
         ("{{ attempts.append(1) }}", 1, "unsafe"),
         ("{% for i in range(10000000) %}x{% endfor %}", 1, "Range too big"),
-        ('one\n{% include "_gird.j2" %}', 2, "there is no template `_gird.j2`; known are "),
+        ('one\n{% include "_gird.j2" %}', 2, "there is no template `_gird.j2`; did you mean `_grid`?"),
         ('{% include "improve.j2" %}', 1, "without end"),
         ("{{ 1 / 0 }}", 1, "division by zero"),
         ("{{ best_episodes[99].length }}", 1, "no element 99"),

@@ -9,6 +9,7 @@ less. All scores are compared by their means, over shared seeds where there are 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -266,7 +267,7 @@ class Comparison:
             sure = all(other.excess or behind[other.contender].is_sure for other in others)
             level = not sure and not any(behind[other.contender].gain for other in others)
             words = f"{best.contender} is {'the best' if sure else 'ahead, not significantly,'}"
-            words = "all are level" if others and level else words if others else f"{best.contender} is alone"
+            words = "all are tied" if others and level else words if others else f"{best.contender} is alone"
             words += ", but violates requirements" * any(one.violated for one in best.violations)
             counted.setdefault("none meets the hard requirements" if best.excess else words, []).append(task)
         parts = [f"{words} on {len(tasks)} ({', '.join(tasks)})" for words, tasks in counted.items()]
@@ -302,7 +303,7 @@ class Comparison:
             text = {"task": row["task"], "contender": row["contender"], "runs": known(row["runs"], str)}
             text["mean"] = known(row["mean"]) + known(row["std"], lambda std: f" ± {number(std)}")
             text["95% interval"] = in_brackets((row["low"], row["high"])).strip()
-            text["beside the best"] = known(row["difference"]) + limits
+            text["difference from best"] = known(row["difference"]) + limits
             text |= {"p": known(row["p"], _p), "requirements": row["requirements"] or ""}
             texts.append(text | {name: known(row[name], forms.get(name, number)) for name in self.amounts})
         frame = pd.DataFrame(texts)
@@ -313,7 +314,9 @@ class Comparison:
         notes = ["mean ± standard deviation over runs; 95% bootstrap interval of the mean"]
         if self.leads:
             shared = "difference of means from the best contender of the task, over shared seeds"
-            notes.append(f"beside the best: {shared} if there are some; p: paired t-test, two-sided, Holm-corrected")
+            notes.append(
+                f"difference from best: {shared} if there are some; p: paired t-test, two-sided, Holm-corrected"
+            )
         amounts = [name for name in self.amounts if self.table[name].notna().any()]
         notes.append(f"{', '.join(amounts)}: mean of a run")
         used = [column for column in self.published if any(task in column.scores for task in self.tasks)]
@@ -329,7 +332,9 @@ class Comparison:
     def as_latex(self) -> str:
         """Return the table as LaTeX for booktabs, with the sentence and the notes as comments."""
         frame = self.shown().map(lambda text: " ".join(text.split()))
-        text = frame.to_latex(index=False, escape=True)
+        names = sum(name in ("task", "contender") for name in frame.columns)
+        text = frame.to_latex(index=False, escape=True, column_format="l" * names + "r" * (frame.shape[1] - names))
+        text = re.sub(r"(?<=[ \[])-(?=[\d.])", "$-$", text).replace("±", r"$\pm$")
         # At the start of a row, LaTeX would read `[` or `*` as an argument of the `\\\\` before.
         lines = [f"{{}}{line}" if line.startswith(("[", "*")) else line for line in text.splitlines()]
         notes = [f"% {' '.join(note.split())}" for note in (self.sentence, *self.notes())]

@@ -94,6 +94,8 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
             raise UsageError(f"another contender is called {one.contender!r}; write another label")
         results.append(one)
     if not results:
+        if finished:
+            raise PathError("no run has found a policy, so there is nothing to compare; policygen show RUN says why")
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     notes += _in_common(finished, by)
     unseeded = dict.fromkeys(member.task.name for member in finished if member.task.unseeded)

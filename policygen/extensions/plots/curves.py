@@ -203,6 +203,8 @@ def panels_figure(
         axes = figure.axes[0]  # it has an invisible line for each entry, because not every group has a curve
         for name, own in looks.items():
             axes.plot([], [], label=f"{name} ({_counts([own[name] for own in panels.values() if name in own])})", **own)
+        if any(one.scores for own in panels.values() for one in own.values()):
+            axes.plot([], [], "o", color="0.5", label="marks: final scores")
         for name in [name for name in LEVELS if any(name in own for own in levels.values())]:
             axes.plot([], [], label=name, **LEVELS[name])
         _add_legend(figure, axes)
@@ -210,10 +212,10 @@ def panels_figure(
 
 
 def _counts(shown: Iterable[Shown]) -> str:
-    """Return the number of runs of a group on its tasks: `n = 2 to 3, 1 unfinished (dotted)`."""
+    """Return the number of runs of a group on its tasks: `2 to 3 runs, 1 unfinished (dotted)`."""
     counts = sorted({len(one.curves) for one in shown})
     unfinished = sum(len(one.unfinished) for one in shown)
-    words = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
+    words = f"{counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "") + f" run{'s' * (counts != [1])}"
     return words + (f", {unfinished} unfinished (dotted)" if unfinished else "")
 
 
@@ -223,7 +225,7 @@ def _draw_panel(
     every = [at for one in shown.values() for at, _ in (*one.curves, *one.unfinished)]
     start = min((float(at[0]) for at in every if len(at)), default=0.0)
     end = max((float(at[-1]) for at in every if len(at)), default=0.0) or 1.0
-    seen = list(levels.values())
+    seen, whole = list(levels.values()), list[float]()
     for name, level in levels.items():
         axes.axhline(level, zorder=1, **LEVELS[name])
     for i, (name, one) in enumerate(shown.items(), start=1):
@@ -236,12 +238,15 @@ def _draw_panel(
             if len(curves) > 1:
                 axes.fill_between(spent, low, high, step="post", color=own["color"], alpha=0.2, linewidth=0)
             axes.step(spent, centre, where="post", zorder=3, **own | {"marker": ""})
-            seen += centre[spent >= 0.1 * end].tolist()  # the beginning may lie far below
+            seen += [*centre[spent >= 0.1 * end].tolist(), low[-1], high[-1]]  # the beginning may lie far below
+            whole += centre.tolist()
         if one.scores:
             mean, interval = fmean(one.scores), interval_over_seeds(np.array(one.scores))
             place = [end + 0.05 * i * (end - start)]
             axes.errorbar(place, [mean], yerr=arms(mean, interval), fmt=own["marker"], color=own["color"], zorder=4)
             seen += [mean, *(interval or ())]
+    if max(seen, default=0.0) == min(seen, default=0.0):
+        seen += whole
     margin = 0.07 * (max(seen, default=0.0) - min(seen, default=0.0)) or 0.5
     axes.set_xlim(start, end + 0.05 * (len(shown) + 1) * (end - start) or 1.0)
     axes.set_ylim(min(seen, default=0.0) - margin, max(seen, default=0.0) + margin)

@@ -146,7 +146,9 @@ def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str
     """Return whether all runs are finished, and lines with results, costs, and what to do next."""
     found = [read_record(order.run_folder) for order in orders if order.summary() is not None]
     failed = {order.cell.key: fault for order in orders if order.summary() is None and (fault := order.fault())}
-    first = f"{len(found)} of {len(orders)} runs are finished" + (f", {len(failed)} failed" if failed else "")
+    first = f"{len(found)} of {len(orders)} run{'s' * (len(orders) > 1)} finished" + (
+        f", {len(failed)} failed" if failed else ""
+    )
     if asked := [record for record in found if record.asks_a_model]:
         spent = [record.spent for record in asked]
         usd = [one.usd for one in spent]
@@ -155,6 +157,8 @@ def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str
     complete = len(found) == len(orders)
     compare = f"compare them with: policygen compare {shlex.quote(str(folder))}"
     failures = [f"failed: {key}: {fault}" for key, fault in failed.items()]
+    if all(record.best is None for record in found):
+        compare = "no run has found a policy"
     return complete, [first, *failures, compare if complete else "repeat the command to continue"]
 
 

@@ -121,7 +121,7 @@ def test_many_comparisons_are_corrected_together_and_tasks_are_counted() -> None
     both = comparison_of(*parts, *(results("u", name, [gain, 2]) for name, gain in gains.items()))
     assert both.sentence == "Of 2 tasks, C is the best on 1 (t); C is ahead, not significantly, on 1 (u)."
     level = comparison_of(*(results(task, name, [7, 7]) for task in "tu" for name in "AB"))
-    assert level.sentence == "Of 2 tasks, all are level on 2 (t, u)."
+    assert level.sentence == "Of 2 tasks, all are tied on 2 (t, u)."
     alone = comparison_of(results("t", "A", [1, 2]), results("u", "A", [3]))
     assert alone.sentence == "Of 2 tasks, A is alone on 2 (t, u)."
     assert comparison_of(results("t", "A", [5])).sentence == "A scores 5 on t; 1 seed."
@@ -148,7 +148,7 @@ def test_every_format_holds_the_figures_and_no_name_is_a_formula_or_a_command(tm
         assert comparison.write(Path(name)) == [Path(name)]
     assert comparison.write(Path("c.csv")) == [Path("c.csv"), Path("c-runs.csv")]
     latex = Path("c.tex").read_text()
-    for part in (r"\toprule", r"t\_1 & A \& B", "2.333 ± 1.366", "% mean ± standard deviation"):
+    for part in (r"\toprule", r"t\_1 & A \& B", r"2.333 $\pm$ 1.366", "% mean ± standard deviation"):
         assert part in latex, part
     assert r"D\|e" in Path("c.md").read_text()
     frame = pd.read_csv("c.csv")
@@ -178,7 +178,7 @@ def test_a_figure_fits_its_page_and_has_a_panel_for_each_task(tasks: int, height
     figure = comparison_of(*parts, published=published).figure()
     assert len(figure.axes) == tasks
     assert figure.get_size_inches()[1] <= height
-    assert "openai:gpt-5-mini, refine auto (n = 5)" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "openai:gpt-5-mini, refine auto (5 runs)" in [text.get_text() for text in figure.legends[0].get_texts()]
     save(figure, tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as image:
         assert image.width == pytest.approx((11 if tasks > 1 else 8) * 150, abs=1)

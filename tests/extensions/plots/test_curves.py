@@ -129,7 +129,13 @@ def means_of(axes: Axes) -> list[Any]:
 def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     axes = drawn(ended(tmp_path, [0.2, 0.4], seed=1), ended(tmp_path, [0.6, 0.6], seed=2))
     assert axes.get_title() == "frozenlake"
-    assert legend_of(axes) == ["builtin (no language model) (n = 2)", "random actions", "solved", "known optimum"]
+    assert legend_of(axes) == [
+        "builtin (no language model) (2 runs)",
+        "marks: final scores",
+        "random actions",
+        "solved",
+        "known optimum",
+    ]
     (line,) = means_of(axes)
     assert line.get_xydata().tolist() == pytest.approx(np.array([[0, 0.02], [1, 0.4], [2, 0.5]]))
     # A resample of two runs is one of them twice with probability 1/4 each: the outer 2.5% are the runs themselves.
@@ -151,10 +157,10 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
     ]
     axes = drawn(*folders)
     assert legend_of(axes)[:4] == [
-        "builtin (no language model), table policy (n = 2)",
-        "openai:gpt-5-mini, table policy (n = 3)",
-        "openai:gpt-5-mini, equations (n = 1)",
-        "openai:gpt-5-mini, table policy, template terse (n = 1)",
+        "builtin (no language model), table policy (2 runs)",
+        "openai:gpt-5-mini, table policy (3 runs)",
+        "openai:gpt-5-mini, equations (1 run)",
+        "openai:gpt-5-mini, table policy, template terse (1 run)",
     ]
     means = means_of(axes)
     for looks in ("get_color", "get_linestyle"):
@@ -214,8 +220,8 @@ def test_unfinished_runs_are_dotted_lines_and_enter_no_mean_and_runs_without_a_p
     folders = [ended(tmp_path, scores, seed=i) for i, scores in enumerate(([0.4], [FAILED]))]
     axes = drawn(*folders, a_run(tmp_path, [0.5], seed=3), a_run(tmp_path, [0.1], llm="manual"))
     assert legend_of(axes)[:2] == [
-        "builtin (no language model) (n = 2, 1 unfinished (dotted))",
-        "manual (n = 0, 1 unfinished (dotted))",
+        "builtin (no language model) (2 runs, 1 unfinished (dotted))",
+        "manual (0 runs, 1 unfinished (dotted))",
     ]
     (mean,) = means_of(axes)
     assert list(mean.get_ydata()) == pytest.approx([0.02, 0.21])

@@ -29,7 +29,7 @@ def test_finished_runs_are_not_carried_out_again_and_more_are_added() -> None:
     orders = swept("cartpole", say=lines.append)
     complete, closing = conduct.closing_words(SWEPT, orders)
     assert complete
-    assert closing == ["2 of 2 runs are finished", "compare them with: policygen compare swept"]
+    assert closing == ["2 of 2 runs finished", "compare them with: policygen compare swept"]
     alone = assert_as_alone("cartpole", 101)
     assert f"cartpole-builtin-s101: {number(summary_of(alone)['final']['mean'])} [" in lines[-1]
     before = {folder: (folder / "summary.json").stat().st_mtime_ns for folder in cell_folders(SWEPT)}
@@ -62,7 +62,7 @@ def test_a_failing_model_is_reported_and_its_runs_are_tried_again(line: Line) ->
         done = line(*asked, *WORDS, *address)
         assert done.code == 1
         lines = sentences(done.err)
-        assert lines[0].startswith("2 of 4 runs are finished, 2 failed")
+        assert lines[0].startswith("2 of 4 runs finished, 2 failed")
         failed = [line.split(":")[1].strip() for line in lines[1:3]]
         assert failed == ["frozenlake-compatible-m-s0", "frozenlake-compatible-m-s1"]
         assert "401" in lines[1]
@@ -70,7 +70,7 @@ def test_a_failing_model_is_reported_and_its_runs_are_tried_again(line: Line) ->
         assert server.openai_url not in Path("swept/sweep.toml").read_text()
         done = line(*asked, *WORDS, *address)
         assert done.code == 0, done.err
-    assert "4 of 4 runs are finished; 8 calls" in done.out
+    assert "4 of 4 runs finished; 8 calls" in done.out
     assert not list(SWEPT.glob("*.failed"))
 
 

@@ -41,7 +41,7 @@ def test_a_killed_sweep_goes_on_as_if_it_had_not_been(number: int, line: Line, t
     # Processes of the killed one may hold their runs for a moment, which is waited for.
     done = line(*LONG, "--workers", 1, "--out", "swept")
     assert done.code == 0, done.err
-    assert "2 of 2 runs are finished" in done.out
+    assert "2 of 2 runs finished" in done.out
     assert_as_alone("cartpole", 3, iterations=MANY)
 
 
@@ -75,7 +75,7 @@ def test_a_run_that_kills_its_process_fails_and_the_others_go_on(
     asked = ("sweep", "deadly:Deadly-v0", "nim", "--seeds", 1, "--out", "swept", *WORDS, "--set", "jobs=1")
     done = line(*asked, "--workers", 2)
     assert done.code == 1
-    assert "1 of 2 runs are finished, 1 failed" in done.err
+    assert "1 of 2 runs finished, 1 failed" in done.err
     assert done.err.count("its process or machine was lost before the run ended") == 1
     done = line(*asked, "--workers", 1)  # in this process, where it lives
     assert done.code == 0, done.err
@@ -89,7 +89,7 @@ def test_a_cluster_plays_the_runs_that_would_be_played_here(
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     done = line("sweep", "nim", "--seeds", "3..4", "--workers", 2, "--backend", backend, "--out", "swept", *WORDS)
     assert done.code == 0, done.err
-    assert "2 of 2 runs are finished" in done.out
+    assert "2 of 2 runs finished" in done.out
     assert_as_alone("nim", 4)
 
 
