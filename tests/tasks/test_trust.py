@@ -165,6 +165,7 @@ def test_no_command_runs_what_a_file_names_of_modules_that_are_imported(
 
 
 @pytest.mark.usefixtures("registered")
+@pytest.mark.usefixtures("quickly_discovered")
 def test_what_is_typed_or_vouched_for_still_is_an_environment_and_nothing_else(workplace: Path, line: Line) -> None:
     (workplace / "lodgings.py").write_text(
         "from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Room\n"
@@ -221,6 +222,7 @@ def test_a_saved_task_is_a_strangers_until_it_is_vouched_for(tmp_path: Path) -> 
     assert task.trusted() == task
 
 
+@pytest.mark.usefixtures("quickly_discovered")
 def test_a_refusal_prints_the_command_that_trusts_the_run(line: Line, workplace: Path) -> None:
     source = (
         "import gymnasium as gym\nclass Own(gym.Env):\n"

@@ -204,7 +204,7 @@ def panels_figure(
         for name, own in looks.items():
             axes.plot([], [], label=f"{name} ({_counts([own[name] for own in panels.values() if name in own])})", **own)
         if any(one.scores for own in panels.values() for one in own.values()):
-            axes.plot([], [], "o", color="0.5", label="marks: final scores")
+            axes.plot([], [], "o", color="0.5", label="marks: fresh episodes")
         for name in [name for name in LEVELS if any(name in own for own in levels.values())]:
             axes.plot([], [], label=name, **LEVELS[name])
         _add_legend(figure, axes)

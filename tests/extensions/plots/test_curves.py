@@ -131,7 +131,7 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     assert axes.get_title() == "frozenlake"
     assert legend_of(axes) == [
         "builtin (no language model) (2 runs)",
-        "marks: final scores",
+        "marks: fresh episodes",
         "random actions",
         "solved",
         "known optimum",
