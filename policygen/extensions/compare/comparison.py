@@ -261,6 +261,8 @@ class Comparison:
         return f"{first}On {task} {best.contender} is {each}."
 
     def _on_all(self) -> str:
+        if all(len(entries) == 1 for entries in self.entries.values()):
+            return f"{len(self.tasks)} tasks with one contender each; add another one to compare it with."
         counted: dict[str, list[str]] = {}
         for task, (best, *others) in self.entries.items():
             behind = self.behind(task)
