@@ -19,6 +19,7 @@ from policygen.quantities.text import format_number, to_digits
 SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
 MOST_SLACK = 100.0  # factor on the thresholds for joining steps beyond which nothing more is joined
 LEAST_SHOWN = 40  # the largest number of a column has at least so many units of its last decimal place
+MOST_OF_A_CODE = 99_999
 LEAST_OF_RANGE = 20  # its range has so many, in at most four digits
 MOST_FOLLOWED = 3  # quantities by which a window is chosen if no quantity changes seldom
 
@@ -249,15 +250,15 @@ def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """Write records as lines of the named fields with spaces between: half the characters of a table.
 
     All numbers of a column are rounded to the same decimal place, at which the largest has at least LEAST_SHOWN units,
-    and their range LEAST_OF_RANGE, so that small changes of a large number can be seen. A record without a field has
-    `-` there.
+    and their range LEAST_OF_RANGE, so that small changes of a large number can be seen. Whole numbers are exact: they
+    may be codes. A record without a field has `-` there.
     """
     columns = []
     for name in names:
         values = [row.get(name) for row in rows]
         known = [value for value in values if value is not None]
         finite = [abs(value) for value in known if isinstance(value, float) and np.isfinite(value)]
-        if len(finite) == len(known) and any(finite):
+        if len(finite) == len(known) and any(finite) and not all(map(_is_code, finite)):
             places = math.ceil(math.log10(LEAST_SHOWN) - math.log10(max(finite)))
             if (spread := max(known) - min(known)) > 0:
                 places = max(places, math.ceil(math.log10(LEAST_OF_RANGE) - math.log10(spread)))
@@ -300,12 +301,17 @@ def _cut(text: str, characters: int, end: str = " ...") -> str:
     return text if len(text) <= characters else text[: characters - len(end)] + end
 
 
+def _is_code(value: float) -> bool:
+    """Whether a number is a whole one that may stand for something, of at most `MOST_OF_A_CODE`."""
+    return abs(value) <= MOST_OF_A_CODE and float(value).is_integer()
+
+
 def _brief(value: Any, digits: int = 3) -> str:
-    """Write a value in few characters: numbers to `digits` significant digits, tuples joined by commas."""
+    """Write a value in few characters: numbers to `digits` significant digits, or whole; tuples joined by commas."""
     if value is None:
         return "-"
     if isinstance(value, float | np.floating) and math.isfinite(value):
-        return format_number(to_digits(float(value), digits))
+        return format_number(float(value) if _is_code(value) else to_digits(float(value), digits))
     if isinstance(value, str):
         return value
     if isinstance(value, bool | np.bool_):

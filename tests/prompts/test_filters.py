@@ -210,8 +210,12 @@ def test_tables_and_lines_hold_the_named_columns(swing: EpisodeView) -> None:
 
 
 def test_numbers_of_a_column_end_at_the_decimal_place_that_the_largest_needs() -> None:
-    rows = [{"a": 39.04, "b": 0.0512, "c": 1234.0}, {"a": -0.123, "b": 0.1, "c": 1.0}]
+    rows = [{"a": 39.04, "b": 0.0512, "c": 1234.5}, {"a": -0.123, "b": 0.1, "c": 1.0}]
     assert FILTERS["lines"](rows, ["a", "b", "c", "d"]) == "39 0.051 1230 -\n-0.1 0.1 0 -"
+    narrow = [{"a": 0.4123, "b": 44_021.7}, {"a": 0.4371, "b": 44_123.2}]  # small changes of large numbers
+    assert FILTERS["lines"](narrow, ["a", "b"]) == "0.412 44022\n0.437 44123"
+    codes = [{"a": 132.0, "b": 98_765.0}, {"a": 7.0, "b": -590.0}]
+    assert FILTERS["lines"](codes, ["a", "b"]) == "132 98765\n7 -590"
     extremes = [{"a": 5e-324, "b": 1e300, "c": float("inf")}, {"a": 0.0, "b": -2.0, "c": 0.123456}]
     assert FILTERS["lines"](extremes, ["a", "b", "c"]) == "5e-324 1e+300 inf\n0 0 0.1235"
 
@@ -221,6 +225,9 @@ def test_numbers_of_a_column_end_at_the_decimal_place_that_the_largest_needs() -
     [
         (1.23456, "1.23"),
         (1234567.0, "1230000"),
+        (1023.0, "1023"),
+        (-99_999.0, "-99999"),
+        (1023.4, "1020"),
         (0.00001234, "1.23e-05"),
         (-0.0, "0"),
         (float("inf"), "inf"),
