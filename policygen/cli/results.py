@@ -342,7 +342,8 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     policy = read_policy(source, task_name, trust=trust)
     found = api.simplify(policy, **options, tell=lambda words: say(f"  {words}", err=True))
     say(found)
-    for score in (found.race.incumbent, found.race.challenger) if found.race is not None else ():
-        say("\n".join([f"score {score}", *(f"requirement {one}" for one in score.violations)]))
+    if found.race is not None:
+        for name, score in (("before", found.race.incumbent), ("now", found.race.challenger)):
+            say("\n".join([f"{name}: {score}", *(f"requirement {one}" for one in score.violations)]))
     write_named(output, json.dumps(found.policy.to_record(), indent=1))
     say(f"\n{found.policy.to_text(whole=True)}\n\n{output}")

@@ -224,7 +224,7 @@ def _result(run: RunRecord) -> Iterator[Fact]:
         yield Fact(RESULT, BEST[1], standing.reported_best, basis=f"{_RETURN} {basis}; the run is not finished")
     if summary is not None and task.solved is not None:
         solved = final is not None and final.mean >= task.solved
-        yield Fact(RESULT, SOLVED, solved, basis=f"(from {number(task.solved)} {_RETURN})")
+        yield Fact(RESULT, SOLVED, solved, basis=f"({number(task.solved)} {_RETURN} needed)")
     if summary is not None and (optimum := task.optimum) is not None:
         every = final is not None and final.returns and min(final.returns) >= optimum.value
         basis = f"({number(optimum.value)} {_RETURN}, {optimum.source})"

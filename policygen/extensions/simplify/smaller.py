@@ -50,8 +50,8 @@ class Simplified:
     def __str__(self) -> str:
         if self.race is None:
             return f"no smaller policy was found that is not worse ({self.tried:,} candidates)"
-        basis = "on episodes that chose nothing: " if self.race.episodes else ""
-        return f"{size_words(self.original)} before, {size_words(self.policy)} now; {basis}{self.race}"
+        basis = "on fresh episodes: " if self.race.episodes else ""
+        return f"from {size_words(self.original)} to {size_words(self.policy)}; {basis}{self.race}"
 
 
 def size_words(policy: Policy) -> str:
