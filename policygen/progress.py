@@ -122,6 +122,8 @@ def _result_line(run: Run, attempt: Attempt) -> str:
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"
     untuned = attempt.tuned.proposed_score
     before = f"{number_words(untuned.mean)} before tuning" if untuned is not None else ""
+    if untuned is not None and (worst := max(untuned.violations, key=lambda one: one.excess, default=None)):
+        before += f", violating {worst.name} in {worst.violated} of {worst.episodes}" * bool(worst.excess)
     score, details = str(shared), [before]
     standing = attempt.standing
     if attempt.accepted and standing.validated_mean is not None:

@@ -87,8 +87,8 @@ def new(
     text = file_to_edit(task)
     make_folder(path.parent, "choose another -o")
     write_atomically(path, text)
-    say(f"observed: {', '.join((*task.observation_names, *task.text_names))}")
-    say(f"decided: {', '.join(actuator.name for actuator in task.actuators)}")
+    say(f"observations: {', '.join((*task.observation_names, *task.text_names))}")
+    say(f"actions: {', '.join(actuator.name for actuator in task.actuators)}")
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
     words = shlex.join([str(path), *["--trust"] * bool(why_refused(replace(task, untrusted=str(path))))])
@@ -164,7 +164,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
 
     task = with_optimum(load_task(name, trust=trust))
     effective_config(task, name)  # raises for invalid settings in its [run]
-    lines = [f"{task.name}: {task.environment_words}", "", task.about, ""]
+    lines = [f"{task.name}: {task.environment_words}", "", *([task.about, ""] if task.about else [])]
     lines += [f"{one.name}: {'; '.join(filter(None, (one.short, one.basis)))}" for one in task_facts(task)]
     if task.grid is not None:
         for d in task.grid.dimensions:

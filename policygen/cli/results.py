@@ -39,7 +39,7 @@ def show(
 
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
-    say(f"\n# size: {policy.size} numbers and names, without features and bins of the task")
+    say(f"\n# size: {policy.size} numbers and names, not counting features and bins of the task file")
     if check:
         from policygen.extensions.check import Interval, report
 
@@ -206,10 +206,10 @@ def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episo
     from policygen.extensions.plots import curves
     from policygen.extensions.sweeps.plan import is_sweep
 
-    stated = [name for name, value in which.items() if value not in (None, False)]
+    stated = [name for name, value in which.items() if name != "trust" and value not in (None, False)]
     if episode:
         if len(sources) > 1 or x is not None:
-            raise UsageError("--episode draws episodes of one policy: name one source, and leave out --x")
+            raise UsageError(f"--episode draws episodes of one policy: {'name one' if x is None else 'leave out --x'}")
         _plot_episodes(sources[0], output or Path("episode.png"), **which)
         return
     if stated:

@@ -22,6 +22,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
+LEAST_P = 1e-4  # smaller p-values are only said to be smaller
 Entrant = Callable[[int], Score]
 """A contender: returns its score over the first n of the shared seeds; over fewer if its budget ends before."""
 
@@ -146,15 +147,21 @@ class Race:
         verdict, basis = self.verdict, " (exact)" if self.is_exact else f" on {self.episodes} paired episodes"
         if self.excess:
             violations = (self.challenger if self.excess > 0 else self.incumbent).violations
-            worst, whose = max(violations, key=lambda one: one.excess), "it" if self.excess > 0 else "the other"
-            often = f"in {worst.violated} of {worst.episodes} episodes"
-            return f"{verdict}: {whose} violates `{worst.name}` more often, {often}"
+            worst = max(violations, key=lambda one: one.excess)
+            own, others = (
+                next((one.violated for one in score.violations if one.name == worst.name), 0)
+                for score in (self.challenger, self.incumbent)
+            )
+            return f"{verdict}: it violates `{worst.name}` in {own} of {worst.episodes} episodes, the other in {others}"
         if verdict == "equal":
             return verdict + basis
         ahead = self.gain.gain > 0
         found = self.gain if ahead else difference(self.incumbent, self.challenger)
         interval = f" [{number(found.gain - found.half)}, {number(found.gain + found.half)}]" if found.half else ""
-        amount, p = f"by {number(found.gain)}{interval}", "" if self.is_exact else f", p = {found.p:.2g}"
+        amount, p = (
+            f"by {number(found.gain)}{interval}",
+            "" if self.is_exact else f", p {f'= {found.p:.2g}' if found.p >= LEAST_P else f'< {LEAST_P:.4f}'}",
+        )
         if verdict != "undecided":
             return f"{verdict} {amount}{basis}{p}"
         words = f"{'ahead' if ahead else 'behind'} {amount}{p}" if found.gain else "no difference"

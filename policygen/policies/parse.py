@@ -129,7 +129,9 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     revises = bool(not written and (changes or _depends_on_new(parts, read_by(old.values()))))
     for name, line in parts.bare.items():
         if name not in used and not (revises and name in parts.inherited):
-            problems.refuse(line, unknown_name(name, outputs, what="output"))
+            problems.refuse(
+                line, f"{unknown_name(name, outputs, what='output')}; a feature is written `let {name} = ...`"
+            )
     if parts.rows and parts.in_block:
         problems.add(parts.rows[0].line, "a table's row stands beside equations", "leave the rows out of the block")
     if not written and not revises and not problems:

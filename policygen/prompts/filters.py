@@ -301,9 +301,9 @@ def _cut(text: str, characters: int, end: str = " ...") -> str:
     return text if len(text) <= characters else text[: characters - len(end)] + end
 
 
-def _is_code(value: float) -> bool:
+def _is_code(value: float | np.floating[Any]) -> bool:
     """Whether a number is a whole one that may stand for something, of at most `MOST_OF_A_CODE`."""
-    return abs(value) <= MOST_OF_A_CODE and float(value).is_integer()
+    return abs(float(value)) <= MOST_OF_A_CODE and float(value).is_integer()
 
 
 def _brief(value: Any, digits: int = 3) -> str:

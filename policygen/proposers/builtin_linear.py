@@ -190,7 +190,7 @@ def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
         return with_constants(node, iter((values * (1 + step * rng.normal(size=len(values)))).tolist()))
 
     lets, equations = (tuple((name, changed(node)) for name, node in some) for some in (policy.lets, policy.equations))
-    return replace(policy, lets=lets, equations=equations).to_text(plain=True)
+    return replace(policy, lets=lets, equations=equations).to_text()
 
 
 def _step_size(attempts: Sequence[Attempt]) -> float:

@@ -275,7 +275,8 @@ def _stated_perturbations(stated: TaskFile) -> tuple[Perturbation, ...]:
 def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) -> Grid | None:
     dimensions = []
     for name, edges in stated.items():
-        unknown = f"`grid.{name}`: there is no such observation or feature; known: {', '.join(known)}"
+        remedy = f"name one of {', '.join(known)}, or delete the line"
+        unknown = f"`grid.{name}`: there is no such observation or feature; {remedy}"
         _refuse_if(name not in known, unknown)
         if isinstance(edges, list):
             dimensions.append(Dimension(name, tuple(edges)))
@@ -354,6 +355,10 @@ def _check_distinct(names: Sequence[str]) -> None:
         seen.add(name.lower())
 
 
+def _stated_form(grid: Grid) -> dict[str, Any]:
+    return {d.name: d.bins if d.has_integer_bins or not d.edges else list(d.edges) for d in grid.dimensions}
+
+
 def draft_of(task: Task) -> str:
     """Return the text of a task file that loads to the same task, with the assumptions as comments above."""
     with opened(task, cut=False) as env:
@@ -371,10 +376,7 @@ def draft_of(task: Task) -> str:
             | _other_bounds(a, space)
             for a, space in zip(task.actuators, given, strict=True)
         ],
-        "grid": {
-            d.name: d.bins if d.has_integer_bins or not d.edges else list(d.edges)
-            for d in (task.grid.dimensions if task.grid else ())
-        },
+        "grid": _stated_form(task.grid) if task.grid is not None else {},
         "requirements": [
             _without_empty(
                 **{"name": r.name, "always": r.always, "finally": r.at_end, "after": r.after},
@@ -408,11 +410,18 @@ def file_to_edit(task: Task) -> str:
     ]
     lines = [
         f"{task.gym_id} as a task for policygen, to edit; a model reads all of it.",
-        f"Observed ({len(task.observations) + len(task.texts)}): {_listed(found)}.",
-        f"Decided ({len(takes)}): {_listed(takes)}.",
+        f"Observations ({len(task.observations) + len(task.texts)}): {_listed(found)}.",
+        f"Actions ({len(takes)}): {_listed(takes)}.",
         *(("Seen under random actions (sd: standard deviation):", *seen, *_TO_NAME) if seen else ()),
     ]
-    return "".join(f"# {line}\n" for line in lines) + draft_of(task) + _OPTIONAL_KEYS
+    draft = draft_of(task)
+    if task.default_policy == "linear" and task.grid is not None:  # names may change while nothing reads the bins
+        bins = tomli_w.dumps({"grid": _stated_form(task.grid)})
+        draft = (
+            draft_of(replace(task, grid=None)) + "\n\n# For --policy table; the names are those of `observations`:\n"
+        )
+        draft += "".join(f"# {line}\n" for line in bins.splitlines())
+    return "".join(f"# {line}\n" for line in lines) + draft + _OPTIONAL_KEYS
 
 
 _MOST_SHOWN = 12

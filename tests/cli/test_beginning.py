@@ -45,7 +45,7 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     (tmp_path / "rooms.py").write_text(ROOM)
     made = in_a_process("new", "rooms:Room", "--kwarg", "outside=4.0", "-o", "room.toml", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    assert "decided: heater, window" in made.stdout
+    assert "actions: heater, window" in made.stdout
     assert "assumed: an action is a Dict; a policy decides its parts as heater, window" in made.stdout
     assert "assumed: episodes have 20 steps: of 5 played, each that did not end early ended there" in made.stdout
     assert "max_steps = 20\n" in (tmp_path / "room.toml").read_text()
@@ -158,3 +158,19 @@ def test_what_is_wrong_with_an_environment_is_said_when_its_file_is_written(
     made = line("new", f"faulty_rooms:{name}", "--kwarg", "outside=4.0", "--set", "step_timeout=0.5")
     assert re.search(sentence, made.err), made.err
     assert made.code == (0 if name == "Outside" else 1)
+
+
+def test_bins_of_equations_wait_in_comments_so_that_names_can_change(line: Line) -> None:
+    assert line("new", "Pendulum-v1", "-o", "swing.toml").code == 0
+    text = Path("swing.toml").read_text().replace('name = "x"', 'name = "x_tip"')
+    head, marked, bins = text.partition("\n# For --policy table; the names are those of `observations`:\n")
+    assert marked
+    Path("swing.toml").write_text(text)
+    assert line("tasks", "swing.toml").code == 0
+    bins = bins.partition("\n\n")[0].replace("# ", "")
+    Path("swing.toml").write_text(f"{head}\n{bins}\n")
+    said = line("tasks", "swing.toml")
+    assert said.code == 2
+    assert "`grid.x`: there is no such observation or feature; name one of x_tip, y, " in said.err
+    Path("swing.toml").write_text(Path("swing.toml").read_text().replace("\nx = [", "\nx_tip = ["))
+    assert line("run", "swing.toml", "--policy", "table", "--iterations", 1, "--episodes", 2, "--jobs", 1).code == 0

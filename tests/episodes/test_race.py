@@ -123,18 +123,18 @@ def test_a_contender_whose_budget_ends_is_compared_on_the_episodes_that_it_has()
         (Race(scored(1, 2), scored(1, 2), SEARCH), "equal on 2 paired episodes"),
         (
             Race(scored(*(120.0, 130.0) * 3), scored(*HUNDREDS)),
-            "better by 25 [19.25, 30.75] on 6 paired episodes, p = ",
+            "better by 25 [19.25, 30.75] on 6 paired episodes, p < 0.0001",
         ),
         (Race(EXACT, EXACT), "equal (exact)"),
         (Race(Score(0.6, 0.0, None, True, "exact"), EXACT), "better by 0.1 (exact)"),
         (Race(Score(0.25, 0.0, None, True, "exact"), EXACT), "worse by 0.25 (exact)"),
         (
             Race(scored(*HUNDREDS, violated=3), scored(*HUNDREDS)),
-            "worse: it violates `overshoot` more often, in 3 of 6 episodes",
+            "worse: it violates `overshoot` in 3 of 6 episodes, the other in 0",
         ),
         (
             Race(scored(*HUNDREDS), scored(*HUNDREDS, violated=3)),
-            "better: the other violates `overshoot` more often, in 3 of 6 episodes",
+            "better: it violates `overshoot` in 0 of 6 episodes, the other in 3",
         ),
     ],
 )

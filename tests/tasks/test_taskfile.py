@@ -119,7 +119,7 @@ def changed(text: str, *pairs: tuple[str, str]) -> str:
         (LAKE, ', "up"', "", "action action has 3 labels for 4 choices"),
         (LAKE, "[features]", '[[actions]]\nname = "more"\n[features]', "`actions` has 2 entries"),
         (LAKE, "[[a", '[[observations]]\nname = "more"\n[[a', "`observations` names 2 numbers, FrozenLake-v1 gives 1"),
-        (LAKE, "row = 4", "rwo = 4", "`grid.rwo`: there is no such .* known: square, row"),
+        (LAKE, "row = 4", "rwo = 4", "`grid.rwo`: there is no such .* name one of square, row"),
         (LAKE, "[3.5, 8.25]", "[8.25, 3.5]", "bin edges of square must increase"),
         (LAKE, "row = 4", "row = 0", "`grid.row` has 0 bins"),
         (LAKE, "row = 4", "row = 400000", "1,200,000 cells; the most is 1,000,000"),

@@ -17,7 +17,7 @@ from policygen.errors import LogbookError, PathError, UsageError
 from policygen.extensions.compare.comparison import COSTS, Comparison, Result
 from policygen.extensions.plots import groups
 from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep, load_suite, read_plan
-from policygen.files import check_name, read
+from policygen.files import find_run, read
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import NOTES, run_facts
 
@@ -64,7 +64,8 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     folders: list[Path] = []
     trainings: list[Result] = []
     suites = [suite] if suite else []
-    kept = intact([Path(check_name(source)) for source in sources])
+    sources = [str(find_run(source)) for source in sources]
+    kept = intact([Path(source) for source in sources])
     for source in sources:
         path = Path(source)
         if path not in kept:
