@@ -201,7 +201,7 @@ def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episo
 
     With --episode it draws observations and actions of one policy over time, with the limits of requirements. Signals
     with the same unit share a panel, so that a step response shows the set point beside the controlled value. If a
-    requirement is violated, the episode furthest from meeting it is drawn, too.
+    requirement is violated, the episode furthest from meeting it is drawn, too, unless it is one of these.
     """
     from policygen.extensions.plots import curves
     from policygen.extensions.sweeps.plan import is_sweep
@@ -241,7 +241,8 @@ def _plot_episodes(
     played = scored_episodes(policy, episodes or EPISODES, seed or 0)
     shown = best_median_worst(played)
     violated = Requirements(policy.task).count(played) if policy.task.requirements else ()
-    if furthest := next((one for one in violated if one.violated), None):
+    seeds = {one.seed for one in shown.values()}
+    if furthest := next((one for one in violated if one.violated and one.seed not in seeds), None):
         shown |= {f"furthest from {furthest.name}": one for one in played if one.seed == furthest.seed}
     say(save(traces_figure(policy.task, shown), output))
     for title, one in shown.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 EPISODES = 20  # from which the best, the median and the worst are chosen
 MOST_PANELS = 12
 MOST_LINES = 4  # of a panel
+LONGEST_LABEL = 20  # characters of a line beside a panel
 _COLUMN_WIDTH, _PANEL_HEIGHT = 3.6, 1.5  # inches
 
 
@@ -87,8 +89,8 @@ def traces_figure(task: Task, episodes: Mapping[str, Trajectory]) -> Figure:
                     axes.legend(fontsize=7, loc="best", ncols=2)
             column[-1].set_xlabel("time [s]" if task.step_seconds else "step")
         for axes, signals in zip(grid[:, 0], panels[0], strict=False):
-            first = signals[0]
-            axes.set_ylabel(with_unit(first.name, first.unit) if len(signals) == 1 else first.unit)
+            names = with_unit(", ".join(signal.name for signal in signals), signals[0].unit)
+            axes.set_ylabel(textwrap.fill(names, LONGEST_LABEL), fontsize=8 if len(names) > LONGEST_LABEL else None)
         figure.align_ylabels(list(grid[:, 0]))
         return figure
 
@@ -97,7 +99,11 @@ def panels_of(task: Task, episode: Trajectory) -> list[list[Signal]]:
     """Return the signals of an episode by panel."""
     known = {name for name, _ in episode.info}
     readable = tuple(one for one in task.requirements if one.info_names <= known)  # files do not keep `info`
-    compared = Requirements(replace(task, requirements=readable)).sides(episode)
+    at_end = {one.name for one in readable if one.at_end}
+    compared = [
+        side._replace(right=_last_alone(side.right)) if side.requirement in at_end else side
+        for side in Requirements(replace(task, requirements=readable)).sides(episode)
+    ]
     observed = zip(task.observations, episode.observations.astype(np.float64).T, strict=False)  # texts come last
     actions = np.asarray(episode.actions, np.float64).reshape(episode.length, -1)
     limits: dict[str, list[tuple[str, Numbers]]] = {}
@@ -115,6 +121,11 @@ def panels_of(task: Task, episode: Trajectory) -> list[list[Signal]]:
         *_by_panel([Signal(o.name, row, o.unit, o.labels) for o, row in zip(task.actuators, actions.T, strict=True)]),
         *others,
     ]
+
+
+def _last_alone(limit: Numbers) -> Numbers:
+    """Return a limit that is required at the end only, with NaN before its last twentieth."""
+    return np.where(np.arange(len(limit)) < 0.95 * (len(limit) - 1), np.nan, limit)
 
 
 def _by_panel(signals: Sequence[Signal]) -> list[list[Signal]]:
@@ -142,5 +153,7 @@ def draw_panel(axes: Axes, signals: Sequence[Signal], step_seconds: float | None
             axes.plot(times, signal.values, **drawn)
         for requirement, limit in signal.limits:
             axes.plot(times[: len(limit)], limit, color=GREY, linestyle="--", linewidth=1)
-            axes.annotate(requirement, (0, limit[0]), fontsize=7, color=GREY, xytext=(2, 2), textcoords="offset points")
+            first = int(np.argmax(~np.isnan(limit)))
+            words: dict[str, Any] = {"fontsize": 7, "color": GREY, "xytext": (2, 2), "textcoords": "offset points"}
+            axes.annotate(requirement, (times[first], limit[first]), ha="right" if first else "left", **words)
     axes.locator_params(axis="x", integer=step_seconds is None)

@@ -34,7 +34,7 @@ def test_each_episode_is_a_column_and_limits_are_drawn() -> None:
     figure = traces_figure(task, best_median_worst(episodes))
     grid = np.array(figure.axes).reshape(-1, 3)
     observed = ["position [m]", "velocity [m/s]", "angle [rad]", "spin [rad/s]"]
-    assert [axes.get_ylabel() for axes in grid[:, 0]] == [*observed, "action", "abs(angle) + abs(spin)"]
+    assert [axes.get_ylabel() for axes in grid[:, 0]] == [*observed, "action", "abs(angle) +\nabs(spin)"]
     position, angle, calm = grid[0, 0], grid[2, 0], grid[5, 0]
     assert [line.get_ydata()[0] for line in position.lines[1:]] == [0.2, -0.2]
     assert [line.get_ydata()[0] for line in angle.lines[1:]] == [0.2]
@@ -52,7 +52,7 @@ def test_signals_of_one_unit_share_a_panel() -> None:
     task = load_task("cartpole")
     wanted = tuple(replace(one, unit="m") if one.name == "velocity" else one for one in task.observations)
     figure = traces_figure(replace(task, observations=wanted), {"an episode": played(task, 1)[0]})
-    assert [axes.get_ylabel() for axes in figure.axes][:2] == ["m", "angle [rad]"]
+    assert [axes.get_ylabel() for axes in figure.axes][:2] == ["position, velocity\n[m]", "angle [rad]"]
     assert [line.get_label() for line in figure.axes[0].lines] == ["position", "velocity"]
     steps = traces_figure(replace(task, step_seconds=None), {"an episode": played(task, 1)[0]}).axes[-1]
     assert (steps.get_xlabel(), steps.lines[0].get_xdata()[1]) == ("step", 1)
@@ -74,11 +74,17 @@ def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace:
     text = (Path(__file__).parents[3] / "envs" / "cartpole.toml").read_text().replace('"cartpole"', '"mine"', 1)
     rail = '\n[[requirements]]\nname = "rail"\nalways = "abs(position) <= 0.1"\n'
     (workplace / "mine.toml").write_text(text + rail)
-    done = line("plot", "steady.txt", "--episode", "--task", "mine.toml", "--episodes", 5, "-o", "e.png")
+    words = ("plot", "steady.txt", "--episode", "--task", "mine.toml", "-o", "e.png", "--episodes")
+    done = line(*words, 5)
     assert done.code == 0, done.err
     assert Path("e.png").read_bytes().startswith(b"\x89PNG")
-    titles = ["best of 5", "median of 5", "worst of 5", "furthest from rail", "requirement rail"]
-    assert [text.split(":")[0] for text in done.out.splitlines()] == ["e.png", *titles]
+    titles = ["best of 5", "median of 5", "worst of 5", "requirement rail"]
+    assert [text.split(":")[0] for text in done.out.splitlines()] == ["e.png", *titles]  # the worst is the furthest
+    more = line(*words, 30).out.splitlines()
+    drawn, furthest = ({text.rpartition("seed ")[2] for text in some} for some in (more[1:4], more[4:5]))
+    assert more[4].startswith("furthest from rail: return ")
+    assert not furthest & drawn
+    assert more[5].endswith(f"with seed {more[4].rpartition('seed ')[2]}")
     for more, said in (
         (("--episode", "-o", "e.txt"), "e.txt"),
         (("--episode", "--x", "calls"), "leave out --x"),
