@@ -116,7 +116,8 @@ def _result_line(run: Run, attempt: Attempt) -> str:
     later = "" if attempt.is_asked else f"  {'tuned further' if attempt.kind == 'tuning' else attempt.kind}:"
     number = f"{attempt.number:>3}{later or f'/{run.config.iterations}'}"
     if attempt.number == 0:
-        return f"{number}  random actions: {attempt.score if attempt.score else 'none played'}"
+        said = f"{attempt.score} (mean return, 95% interval)" if attempt.score else "none played"
+        return f"{number}  random actions: {said}"
     if (shared := attempt.shared_score) is None:
         problems = attempt.problems[:1] if attempt.failed else ()
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"
@@ -132,7 +133,8 @@ def _result_line(run: Run, attempt: Attempt) -> str:
         details = [f"search score {number_words(shared.mean)} over {shared.episodes} episodes", before]
     beside = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     spent = f"  [so far {words}]" if (words := _spending(run)) else ""
-    return f"{number}  {'new best: ' * attempt.accepted}{score}{beside}  ({attempt.verdict}){spent}"
+    best = "new best: " * (attempt.accepted and attempt.kind != "simplified")
+    return f"{number}  {best}{score}{beside}  ({attempt.verdict}){spent}"
 
 
 def _spending(run: Run) -> str:

@@ -50,7 +50,7 @@ def test_eval_compares_with_other_agents_in_the_same_episodes(line: Line, steady
     assert " on 4 paired episodes, p < 0.0001" in first
     assert second.startswith("against own_agents:Model (")
     assert same == (
-        "against steady.txt (500 [500, 500] over 20 episodes): undecided after 20 paired episodes: no difference"
+        "against steady.txt (500 [500, 500] over 20 episodes): no difference on 20 paired episodes"
     )
     record = json.loads(line(*words, *others, "--json").out)
     own, lean = record["returns"], record["against"][0]

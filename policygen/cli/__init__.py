@@ -102,7 +102,7 @@ def commands() -> None:
     """A language model as the optimiser of small, readable control policies.
 
     Start with `policygen run cartpole`: it needs no key. With a key: `policygen run cartpole --llm openai:gpt-5-mini`.
-    Exit codes: 0 success; 1 a failure on the way, or no policy found; 2 wrong input; 130 interrupted.
+    Exit codes: 0 success; 1 the command failed, or no policy was found; 2 invalid input; 130 interrupted.
     """
 
 

@@ -61,7 +61,7 @@ _OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_
 @click.option("--out", type=opt.PATH, help="The sweep's folder (default: results/sweep-NAMES).")
 @opt.TRUST
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, **options: Any) -> None:
-    """Carry out a run for every task, model, template, setting and seed.
+    """Run every combination of task, model, template, setting and seed.
 
     SUITE:TASK is a task with a suite's settings. The same command continues a sweep that was interrupted or killed:
     finished runs are skipped, begun ones resumed, failed ones tried again. With more seeds or tasks it adds their

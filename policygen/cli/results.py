@@ -114,7 +114,7 @@ def evaluate(
     trust: bool,
     **options: Any,
 ) -> None:
-    """Score a policy, of a run or written by hand, on fresh episodes.
+    """Score a policy, from a run or written by hand, on fresh episodes.
 
     Where states and transitions are known, the score is computed exactly.
     """
@@ -262,7 +262,7 @@ def _plot_episodes(
 @click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
 @opt.READ_POLICY
 def film(source: Path, output: Path, *, task_name: str | None, attempt: int | None, trust: bool, **choice: Any) -> None:
-    """Film a policy: every step with its return, and the signals so far.
+    """Record a video of a policy: every step, with the return and the signals so far.
 
     The episodes are those of `policygen eval` with the same seed. Most environments need
     `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL (or MUJOCO_GL=osmesa).
@@ -304,7 +304,7 @@ def report(run: Path, output: Path) -> None:
 @opt.TASK_OF_TEXT
 @opt.TRUST
 def export(source: Path, to: Any, output: Path | None, task_name: str | None, *, trust: bool, float32: bool) -> None:
-    """Write a policy in another language, with its definitions. RUN may be `latest`.
+    """Write a policy as code: C, Python or Structured Text. RUN may be `latest`.
 
     C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
     and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C

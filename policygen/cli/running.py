@@ -147,7 +147,7 @@ _OF_RESUME = (
 @opt.REPORT
 @opt.TRUST
 def resume(run_folder: Path, **options: Any) -> None:
-    """Resume an interrupted run as if it had not been interrupted.
+    """Continue an interrupted run as if it had not been interrupted.
 
     With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command. Repeat
     --llm to trust its address, or to give the password in it (the run stores none).

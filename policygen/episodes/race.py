@@ -162,10 +162,13 @@ class Race:
             f"by {number(found.gain)}{interval}",
             "" if self.is_exact else f", p {f'= {found.p:.2g}' if found.p >= LEAST_P else f'< {LEAST_P:.4f}'}",
         )
+        if verdict == "worse" and not found.gain > found.half:
+            return f"not better: behind {amount}{basis}{p}"
         if verdict != "undecided":
             return f"{verdict} {amount}{basis}{p}"
-        words = f"{'ahead' if ahead else 'behind'} {amount}{p}" if found.gain else "no difference"
-        return f"undecided after {self.episodes} paired episodes: {words}"
+        if not found.gain:
+            return f"no difference{basis}"
+        return f"undecided after {self.episodes} paired episodes: {'ahead' if ahead else 'behind'} {amount}{p}"
 
     def is_lost(self, margin: float) -> bool:
         """Whether the challenger is worse, or if undecided loses more than `margin` of the incumbent's score.

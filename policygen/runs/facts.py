@@ -291,7 +291,7 @@ def _costs(run: RunRecord) -> Iterator[Fact]:
     yield Fact(COSTS, "time", round(seconds, 3), basis=f"s of wall-clock time{_long(seconds)}")
     yield Fact(COSTS, "episodes", counts.episodes, basis="before the final score")
     _, random, tuning, judging = steps_played(run.attempts)
-    parts = f"{random:,} with random actions, {tuning:,} for tuning, {judging:,} for judging policies"
+    parts = f"{random:,} with random actions, {tuning:,} for tuning, {judging:,} for evaluating policies"
     yield Fact(COSTS, "environment steps", counts.env_steps, basis=f"before the final score ({parts})")
 
 

@@ -332,7 +332,7 @@ def lines(chosen: Sequence[Package]) -> Iterator[str]:
         name = f"{one.name} (development)" if one.development else one.name
         yield f"| {' | '.join((name, *(cell(MEASURED.rows(one.name, method)) for method in METHODS)))} |"
     yield ""
-    yield "| steps and CPU time | PPO | `builtin` | chat model |"
+    yield "| steps and CPU time of the median seed | PPO | `builtin` | chat model |"
     yield "| --- | ---: | ---: | ---: |"
     for one in chosen:
         costs = (cost(MEASURED.rows(one.name, method)) for method in ("ppo", "builtin", "chat"))

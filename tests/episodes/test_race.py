@@ -119,7 +119,7 @@ def test_a_contender_whose_budget_ends_is_compared_on_the_episodes_that_it_has()
     [
         (Race(scored(9, 1, 3, 3), scored(1, 2, 3, 4)), "undecided after 4 paired episodes: ahead by 1.5 ["),
         (Race(scored(1, 2, 3, 4), scored(9, 1, 3, 3)), "undecided after 4 paired episodes: behind by 1.5 ["),
-        (Race(scored(1, 2), scored(1, 2)), "undecided after 2 paired episodes: no difference"),
+        (Race(scored(1, 2), scored(1, 2)), "no difference on 2 paired episodes"),
         (Race(scored(1, 2), scored(1, 2), SEARCH), "equal on 2 paired episodes"),
         (
             Race(scored(*(120.0, 130.0) * 3), scored(*HUNDREDS)),

@@ -320,7 +320,7 @@ class Comparison:
                 f"difference from best: {shared} if there are some; p: paired t-test, two-sided, Holm-corrected"
             )
         amounts = [name for name in self.amounts if self.table[name].notna().any()]
-        notes.append(f"{', '.join(amounts)}: mean of a run")
+        notes.append(f"{', '.join(amounts)}: mean per run")
         used = [column for column in self.published if any(task in column.scores for task in self.tasks)]
         return [*notes, *self.remarks, *(f"{column.name}: {column.source}" for column in used)]
 

@@ -23,7 +23,7 @@ def in_words(policy: Policy) -> list[str]:
     if not isinstance(policy, TablePolicy) or len(policy.rules) > MOST_ROWS:
         return []
     actuators, units = policy.task.actuators, _units(policy)
-    lines = ["In words; the first line that fits decides:"]
+    lines = ["In words; the first matching line decides:"]
     lines += [f"  {_condition(policy, rule, units)} -> {action_words(actuators, rule.action)}" for rule in policy.rules]
     deciding = {one.name for one in _deciding(policy)}
     meanings = [(one.name, one.about) for one in policy.task.observations if one.name in deciding]
