@@ -49,9 +49,7 @@ def test_eval_compares_with_other_agents_in_the_same_episodes(line: Line, steady
     assert " over 4 episodes): better by 46" in first
     assert " on 4 paired episodes, p < 0.0001" in first
     assert second.startswith("against own_agents:Model (")
-    assert same == (
-        "against steady.txt (500 [500, 500] over 20 episodes): no difference on 20 paired episodes"
-    )
+    assert same == ("against steady.txt (500 [500, 500] over 20 episodes): no difference on 20 paired episodes")
     record = json.loads(line(*words, *others, "--json").out)
     own, lean = record["returns"], record["against"][0]
     mean = sum(a - b for a, b in zip(own[:4], lean["returns"], strict=True)) / 4

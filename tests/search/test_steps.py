@@ -129,7 +129,9 @@ def test_steps_are_told_by_their_purpose(line: Line) -> None:
     assert (spent.random, spent.tuning) == (3 * length, sum(tuned) * length)
     assert spent.judging >= 2 * 2 * length
     assert spent.random + sum(tuned) * length + spent.judging == spent.total == attempts[-1].counts.env_steps
-    parts = f"{spent.random:,} with random actions, {spent.tuning:,} for tuning, {spent.judging:,} for evaluating policies"
+    parts = (
+        f"{spent.random:,} with random actions, {spent.tuning:,} for tuning, {spent.judging:,} for evaluating policies"
+    )
     assert f"# environment steps: {spent.total:,} before the final score ({parts})" in line("show", folder).out
     assert f"{spent.total:,} before the final score ({parts})" in unescape(page_of(folder))
 
