@@ -187,7 +187,6 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
             "last_level": LAST_SIGNIFICANCE,
             "prolongations": list(PROLONGATIONS),
         },
-        "stalled": context.stalled,
         "comments": list(context.comments),
         "random": random,
         "visits": seen,

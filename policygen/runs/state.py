@@ -169,11 +169,6 @@ class Context:
         """The policy to revise."""
         return self.best.policy if self.best is not None else None
 
-    @property
-    def stalled(self) -> int:
-        """Number of proposals since the best policy was found; 0 before there is one."""
-        return sum(one.is_asked for one in self.attempts[self.best.number + 1 :]) if self.best is not None else 0
-
 
 @dataclass(frozen=True, slots=True)
 class Successor:

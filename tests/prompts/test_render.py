@@ -138,20 +138,6 @@ def test_without_episodes_a_prompt_shows_only_policies_and_scores(
     assert "## Worst" not in texts(render_prompt(first[0], first[1].model_copy(update={"episodes_shown": False})))[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "reply"),
-    [("frozenlake", "table", ALWAYS_DOWN), ("cartpole", "linear", fenced("left = 0", "right = 1"))],
-)
-def test_after_three_attempts_without_a_new_best_another_structure_is_asked_for(
-    name: str, kind: str, reply: str
-) -> None:
-    def asked(attempts: int) -> str:
-        return texts(render_prompt(*searched(name, kind, Written([reply] * attempts), iterations=attempts)))[1]
-
-    assert "unlike all that were tried" not in asked(3)  # the first became the best
-    assert "The last 3 attempts in a row brought no new best: " in asked(4)
-
-
 def test_without_warm_up_nothing_is_said_of_random_actions() -> None:
     _, request = texts(render_prompt(*searched("cartpole", "table", iterations=1, warmup_episodes=0)))
     assert "None" not in request

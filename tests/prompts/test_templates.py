@@ -34,7 +34,7 @@ def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
     assert set(used) == {
         *("system", "_language_table", "_expressions", "_memory", "improve", "repair", "_task", "_quantities"),
         *("_limits", "_grid", "_best", "_tuned", "_account", "_history", "_attempt", "_episodes_table", "_worst_table"),
-        *("_best_table", "_outcome", "_visits", "_tuning", "_tuning_table", "_comments", "_turn", "_stalled"),
+        *("_best_table", "_outcome", "_visits", "_tuning", "_tuning_table", "_comments", "_turn"),
         *("_shaping", "_objectives", "_requirements", "_plant", "_plant_language"),
     }
     assert all(text == SHIPPED[name] for name, text in used.items())
