@@ -7,7 +7,7 @@
     policy = policygen.Policy.load(result.folder / "best.json")
     actions = policy.act(observations)               # one observation or a million
 
-The names below are the public library; they load when first used.
+The names below are the public library; they are imported on first use.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'policygen' has no attribute {name!r}; public are {', '.join(__all__)}")
+        raise AttributeError(f"module 'policygen' has no attribute {name!r}; the public names are {', '.join(__all__)}")
     return getattr(importlib.import_module(f"policygen.{_HOMES[name]}"), name)
 
 

@@ -31,7 +31,7 @@ def is_terminal() -> bool:
 
 
 class Panel(Live):
-    """A panel that is drawn `per_second` times below the lines that are printed; `draw` returns its content.
+    """A panel below the printed lines, redrawn `per_second` times a second; `draw` returns its content.
 
     Only the thread that draws the panel prints lines. If another thread printed one, both would move the cursor by the
     height of the same old panel, and parts of that panel would stay on the screen.
@@ -83,7 +83,7 @@ class Terminal(Listener):
             self._panel.print(attempt_line(self._run, attempt))
 
     def doing(self, activity: Activity | None) -> None:
-        """Show an activity in the panel; print waits after faults, and pauses, also without a panel."""
+        """Show an activity in the panel; print pauses, and waits after errors, even without a panel."""
         self._activity = activity
         if isinstance(activity, str) or (isinstance(activity, Wait) and activity.reason):
             self._warn(shown(str(activity)))
@@ -138,7 +138,7 @@ def _result_line(run: Run, attempt: Attempt) -> str:
 
 
 def _spending(run: Run) -> str:
-    """Return the number of requests to a language model and their cost; empty without any."""
+    """Return the number of requests to a language model and their cost; empty if there were none."""
     any_reply = run.llm_calls or run.ledger.cached
     return ", ".join(f"{one.short} {one.name}" for one in spending(run.ledger)) if any_reply else ""
 

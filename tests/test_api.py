@@ -126,7 +126,7 @@ def test_no_module_hides_a_public_name() -> None:
         value = getattr(policygen, name)
         assert callable(value), name
         assert name in dir(policygen)
-    with pytest.raises(AttributeError, match=r"no attribute 'evalute'; public are Attempt, "):
+    with pytest.raises(AttributeError, match=r"no attribute 'evalute'; the public names are Attempt, "):
         _ = policygen.evalute  # type: ignore[attr-defined]
 
 

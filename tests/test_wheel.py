@@ -126,7 +126,7 @@ def test_every_file_that_states_the_version_states_the_same() -> None:
     places = {
         "pyproject.toml": r'^version = "(.+)"$',
         "CITATION.cff": r"^version: (.+)$",
-        "README.md": r"^policygen (\S+), MIT",
+        "README.md": r"To cite policygen (\S+) \(MIT",
         "CHANGELOG.md": r"^## (\S+) - ",
     }
     for name, pattern in places.items():

@@ -75,7 +75,7 @@ def kind_of_episodes(engine: str) -> str:
 
 
 def number(value: float) -> str:
-    """Format a figure: four digits, from 1,000 on all before the point, with thousands separated; `-0` is `0`."""
+    """Format a number with four significant digits, from 1,000 on whole and with thousands separated; `-0` is `0`."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value + 0.0:.4g}"
 
 
@@ -96,7 +96,7 @@ def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tu
 
 
 def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
-    """Compute the score of some episodes."""
+    """Compute the score from some episodes."""
     returns = np.array([trajectory.episode_return for trajectory in trajectories])
     return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine)
 
@@ -131,7 +131,7 @@ def standard_error(*samples: Sequence[float] | npt.NDArray[np.float64]) -> Any:
 
 
 def half_interval(values: Sequence[float] | npt.NDArray[np.float64], probability: float = 0.975) -> float:
-    """Return half the width of Student's interval of the mean of n values, 95% by default; 0 for a single one.
+    """Return half the width of Student's t interval of the mean of n values, 95% by default; 0 for a single one.
 
     Args:
         probability: that the mean is below the upper end.

@@ -1,4 +1,4 @@
-"""The base class of providers that send requests over HTTP through an SDK, and the errors of their servers."""
+"""The base class of providers that send requests over HTTP through an SDK, and errors of servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OUT_OF_RANGE = re.compile(
     r"|must be between|<=|>=",
     re.IGNORECASE,
 )
-# Keys that servers repeat in their messages: masked (sk-ab****yz), or recognised by their prefix.
+# Keys that servers echo in their messages: masked (sk-ab****yz), or recognised by their prefix.
 _MASKED = re.compile(r"[^\s'\"(]*\*{3,}[^\s'\",)]*")
 _SHAPED = re.compile(r"\b(?:sk|pk|gsk|xai|nvapi|hf)[-_][A-Za-z0-9_\-]{6,}|\bAIza[A-Za-z0-9_\-]{10,}")
 _HIDDEN = "[key]"
@@ -56,7 +56,7 @@ class Key:
     def redact(self, text: str) -> str:
         """Return `text` with `[key]` in place of this key (whole, shortened or masked) and of any other key."""
         text = text.replace(self.value, _HIDDEN)
-        if len(self.value) >= 12:  # a shorter placeholder could be an ordinary word
+        if len(self.value) >= 12:  # the prefix of a shorter key could be an ordinary word
             text = re.sub(re.escape(self.value[:8]) + r"[^\s'\",)]*", _HIDDEN, text)
         return _SHAPED.sub(_HIDDEN, _MASKED.sub(_HIDDEN, text))
 
@@ -108,7 +108,7 @@ def find_key(*names: str) -> Key | None:
 
 
 def require_key(provider: str, *names: str) -> Key:
-    """Return the key that `provider` needs, from the first set variable of `names`.
+    """Return the key that `provider` needs, from the first variable of `names` that is set.
 
     Raises UsageError naming the variable and how to set it.
     """
@@ -148,7 +148,7 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 def rejected_parameter(message: str, sent: Collection[str], named: str | None = None) -> str | None:
     """Return which of the parameters `sent` an error message rejects, or None.
 
-    It is the one that the server `named` in a field of its own, else the first in the message. A message about the
+    It is the one that the server `named` in a separate field, else the first in the message. A message about the
     range of a value rejects no parameter.
     """
     message = message[:_LONGEST_READ]
@@ -242,7 +242,7 @@ class HostedModel:
         raise NotImplementedError
 
     def _refusal(self, error: Any, sent: Mapping[str, Any]) -> ProviderError:
-        """Return the exception for an error status: `_fault`, or a special one such as for spent credit."""
+        """Return the exception for an error status: `_fault`, or a more specific one, such as for spent credit."""
         raise NotImplementedError
 
     @contextmanager
@@ -278,7 +278,7 @@ class HostedModel:
             which = f"the key in {self._key.name}" if self._key else "a request without a key"
             return ProviderError(f"{self.server} refused {which} ({status}): {said}")
         inside = response is not None and response.extensions.get(INSIDE_200)
-        if status == 404 or (inside and status == 400):  # some servers answer so to a wrong path
+        if status == 404 or (inside and status == 400):  # some servers answer a wrong path this way
             said += f" ({self.missing.format(self.model)})"
         sentence = f"{self.server} answered {'with an error' if inside else status}: {said}"
         if status in _TRANSIENT or status >= 500:

@@ -35,8 +35,8 @@ class Prompt:
     """A request to a model: the rendered messages, and the structured context they came from.
 
     A language model gets only `messages`; `context` is for `builtin`. `seed` is the sampling seed; None: none is sent.
-    `key` is the attempt's number and the repair's (0: the first request), by which recorded replies are found.
-    `comments` are the user's comments that it is the first to have.
+    `key` is the attempt's number and the repair's (0: the first request), by which recorded replies are looked up.
+    `comments` are the user's comments that appear for the first time.
     """
 
     messages: tuple[Message, ...]
@@ -88,7 +88,7 @@ class Reply:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the server or the model withheld the reply or its end; the same request is withheld again."""
+        """Whether the server or the model withheld the reply or its end; the request would only be blocked again."""
         return self.finish_reason.lower() in _BLOCKED
 
     @property

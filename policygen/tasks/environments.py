@@ -1,4 +1,4 @@
-"""Make environments, turn each failure into a clear message, and count the steps that they take."""
+"""Make environments, turn each failure into a clear message, and count the steps that environments take."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMESPACE = "given/"  # prefix of the ids of environments that only this program
 
 
 class _Steps(threading.local):
-    """The steps of a thread's environments, and their number at which loading a task takes no more."""
+    """The number of steps that a thread's environments have taken, and the number at which loading a task stops."""
 
     taken = 0
     most = sys.maxsize
@@ -53,7 +53,7 @@ class CountedEnv(gym.Wrapper[Any, Any, Any, Any]):
     """A wrapper that counts the calls of `step`, whoever makes them; see `steps_taken`."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take a step of the environment and count it, also if it fails."""
+        """Take a step of the environment and count it, even if it fails."""
         _steps.taken += 1
         return self.env.step(action)
 
@@ -297,7 +297,7 @@ def _silence_mujoco(gym_id: str) -> None:
             mujoco.set_mju_user_warning(lambda remark: None)
 
 
-# MuJoCo's warnings about NaN or huge positions, velocities and accelerations (mjtWarning).
+# MuJoCo's warnings about NaN or huge values of positions, velocities and accelerations (mjtWarning).
 _UNSTABLE = ("mjWARN_BADQPOS", "mjWARN_BADQVEL", "mjWARN_BADQACC")
 
 
@@ -310,7 +310,7 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
 
 
 def import_user_module(module: str) -> ModuleType:
-    """Import a module of the user, also from the working directory; raise TaskError if there is none, or it fails.
+    """Import a user's module, from the working directory too; raise TaskError if it does not exist or fails.
 
     The caller must check that its code may run.
     """
@@ -451,7 +451,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
 
 
 def _arguments_needed(gym_id: str, message: str) -> tuple[list[str], bool]:
-    """Return the arguments without which an environment is not made, as NAME=VALUE, and whether these are certain."""
+    """Return the required arguments of an environment, as NAME=VALUE, and whether these are certain."""
     found = list[str]()
     with contextlib.suppress(Exception):  # foreign code
         entry = gym.spec(gym_id.rpartition(":")[2]).entry_point

@@ -1,4 +1,4 @@
-"""Helpers of all pictures: style, colours, and files.
+"""Helpers for all plots: style, colours and files.
 
 The colours are those of Okabe and Ito, which colour-blind people can distinguish; curves differ in line style, too.
 """
@@ -101,7 +101,7 @@ def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Apply our style, whatever the user's matplotlibrc says, and restore the previous one afterwards.
 
     Args:
-        more: parameters of Matplotlib that add to our style or replace parts of it.
+        more: rcParams that extend our style or override parts of it.
     """
     matplotlib = imported_matplotlib()
     with matplotlib.rc_context():
@@ -118,7 +118,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def look(place: int) -> dict[str, Any]:
-    """Return colour, line style and marker of one of several curves, by its place among them; 32 are different."""
+    """Return colour, line style and marker of the curve with this index; the first 32 are distinct."""
     count = len(OKABE_ITO)
     line = _LINES[(place + place // count) % len(_LINES)]
     return {"color": OKABE_ITO[place % count], "linestyle": line, "marker": _MARKERS[place % count]}

@@ -74,7 +74,7 @@ class PongEnv(DynamicsEnv):
 
     Two paddles guard the left and the right edge of a field of 800 x 600, x to the right and y downwards. The agent
     moves the left one; the right one follows the ball and never misses. Each ball that the agent returns pays 1. The
-    limit of 1000 steps leaves room for three of them: the ball first arrives after 78 steps, or 230 if it starts
+    limit of 1000 steps leaves room for three returns: the ball first arrives after 78 steps, or 230 if it starts
     towards the opponent, and comes back 308 steps or more after each return. A policy that never misses has a return
     of exactly 3.
 
@@ -89,7 +89,7 @@ class PongEnv(DynamicsEnv):
         ball moves, 5 sideways. At y <= 0 or y >= 590 its vertical speed is reversed. A ball flying left at x <= 10, or
         right at x >= 780, is returned if its y lies between the upper and the lower edge of the paddle on that side:
         vx changes its sign and vy = 5 (2 h - 1), h from 0 at the paddle's upper edge to 1 at its lower one.
-    Reward: 1 for each ball that the agent returns, nothing for a miss of either side.
+    Reward: 1 for each ball that the agent returns, nothing for a miss by either side.
     Start: both paddles and the ball in the middle, vx is 5 or -5, vy uniform between -5 and 5.
     End: the ball leaves the field at the left or right. The registered environment truncates episodes after 1000
         steps.

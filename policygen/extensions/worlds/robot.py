@@ -3,8 +3,8 @@
 The options (explore, go to, pick up, drop, open) behave like those of When2Ask (arXiv 2306.03604), including their
 flaws: exploring follows regular lanes, treats keys and boxes as free cells and can push against them forever, and a
 path is computed only once. A stuck robot therefore has to ask for another plan. A plan may name things that were not
-yet seen when it was made. Exploring then ends as soon as the next of them is seen. If it was not seen by its turn, the
-plan is over.
+yet seen when it was made. Exploring then ends as soon as the next of them is seen. If it has not been seen by its turn,
+the plan ends.
 
 The planner follows the rules of When2Ask's examples. It is not a language model.
 """
@@ -117,7 +117,7 @@ Plan = tuple[Option, ...]
 
 @dataclass(slots=True)
 class Exploration:
-    """An exploration: the robot goes to the upper left corner, then to and fro in lanes."""
+    """An exploration: the robot goes to the upper left corner, then sweeps back and forth in lanes."""
 
     queue: deque[int]  # the actions to take next
     reached: bool = False  # whether the robot has reached the upper wall
@@ -149,7 +149,7 @@ class Exploration:
 class PlanExecutor:
     """Carries out a plan, one action at a time."""
 
-    rng: np.random.Generator  # of the turns that exploring chooses at random
+    rng: np.random.Generator  # of the random turns of exploring
     _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)  # with the places of their things
     _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or an exploration
     _exploration: Exploration | None = None  # continued by the next `explore`, unless the robot goes to a thing before
@@ -307,7 +307,7 @@ def plan_by_rules(report: RoomReport, room: str) -> Plan:
 
 
 class Signs(NamedTuple):
-    """The numbers by which a mediator decides whether to ask the planner."""
+    """The inputs by which a mediator decides whether to ask the planner."""
 
     new: int  # number of things first seen since the last question
     ended: int  # 1 if the plan is over, else 0

@@ -1,7 +1,7 @@
 """`cma`: the covariance matrix adaptation evolution strategy.
 
-Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, by the pycma library. Of hundreds of constants it
-learns no correlations, and takes linear time and memory (separable CMA-ES, Ros and Hansen 2008).
+Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, as the pycma library implements it. Of more than 100
+constants it learns no correlations, and needs only linear time and memory (separable CMA-ES, Ros and Hansen 2008).
 
 In this module, z is the change of each constant, divided by its size (see `Tunable`).
 """
@@ -31,7 +31,7 @@ STALL = 30  # generations without improvement after which a search ends
 CHECKED_EVERY = 10  # generations between checks of the number of seeds
 FEWER = ((1, 0.9), (2, 0.7))  # numbers of seeds, and the least rank correlation of two halves at which they suffice
 FLAT = 10  # generations with equal returns after which a search ends
-LEAST_CLIMB = 5  # generations needed to detect a rise
+LEAST_CLIMB = 5  # generations at least, to detect a rise
 MOST_CORRELATED = 100  # maximal number of constants whose correlations are learned
 LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
 KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
@@ -59,7 +59,7 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
     if tunable.size == 1 or tunable.size > MOST_CORRELATED:
         options["CMA_diagonal"] = True
     # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
-    # distribution was round. It recovers its evolution path in a few generations.
+    # distribution was isotropic. It recovers its evolution path in a few generations.
     shape, step, probed = _shape_of(trials.state, tunable), 1.0, 0
     if shape is None:
         shape, step = np.ones(tunable.size), trials.first_step
@@ -260,7 +260,7 @@ def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> t
 def carry_over(
     policy: Policy, parent: Policy, state: TuningState, first_step: float = FIRST_STEP
 ) -> TuningState | None:
-    """Return the search distribution with which tuning `policy` begins if it revises a tuned policy.
+    """Return the initial search distribution for tuning `policy`, a revision of a tuned policy.
 
     A changed policy mostly repeats the constants of its parent. These keep their deviations, somewhat widened, and
     their correlations; only new constants get first steps.
