@@ -134,9 +134,10 @@ def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
     some = replace(some, length=len(some.columns["step"]))
     slack, groups = 0.2, _groups(some, 0.0)
     while len(groups) > rows and slack < MOST_SLACK:
-        finer, (slack, groups) = groups, (1.5 * slack, _groups(some, slack))
-        if len(groups) < rows // 2:  # all of a sudden nearly everything is alike
-            groups = _sample(finer, rows)
+        slack, groups = 1.5 * slack, _groups(some, slack)
+    if len(groups) < rows // 2:  # all of a sudden nearly everything was alike: equal parts instead
+        edges = np.linspace(0, period, rows + 1).astype(int).tolist()
+        groups = [(a, b - 1) for a, b in itertools.pairwise(edges)]
     # No threshold joins steps whose texts differ.
     return _joined(episode, [(first + a, first + b) for a, b in _sample(groups, rows)])
 

@@ -161,6 +161,17 @@ def test_steps_of_a_short_cycle_stand_alone_and_those_of_a_long_one_are_joined_o
         assert max(joined) < np.abs(np.diff(hop)).max()
 
 
+def test_a_cycle_whose_steps_are_alike_all_at_once_is_shown_in_equal_parts(swing: EpisodeView) -> None:
+    jumps = np.tile(np.random.default_rng(5).permutation(120) / 120, 4)[:400]
+    signals, reference = rhythms({"hop": jumps}, {})
+    view = dataclasses.replace(of(swing, hop=jumps), signals=signals, reference=reference, still={"hop": 0.02})
+    (period,) = {signal.period for signal in signals}
+    shown = FILTERS["condensed"](view, 10, "cycle")
+    assert len(shown) == 10
+    assert {row["count"] for row in shown} <= {period // 10, period // 10 + 1}
+    assert all(after["first"] == before["last"] + 1 for before, after in itertools.pairwise(shown))
+
+
 def test_within_keeps_whole_lines_and_counts_the_others() -> None:
     within = FILTERS["within"]
     assert within(["abc", "defgh", "i"], 100) == ["abc", "defgh", "i"]
