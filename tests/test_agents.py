@@ -124,7 +124,7 @@ def test_any_attempt_of_a_run_is_shown_scored_and_filmed(line: Line) -> None:
     assert len(set(shown)) == 3
     assert "right = 10*angle\n" in shown[0]
     scored = line("eval", folder, "--attempt", 1, "--episodes", 5)
-    assert scored.out.startswith("cartpole: 39.8 ")
+    assert scored.out.startswith("cartpole: mean return 39.8 ")
     filmed = line("film", folder, "--attempt", 1, "--episodes", 1, "-o", "film.gif")
     assert filmed.code == 0, filmed.err
     assert re.search(r"return \d\d, \d\d steps", filmed.out)

@@ -173,7 +173,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     length = f" of {task.step_seconds:g} s" if task.step_seconds is not None else ""
     lines.append(f"at most {task.max_steps} steps{length}, discount {task.discount:g} (used by builtin only)")
     if task.solved is not None:
-        lines.append(f"counts as solved from {task.solved:g}")
+        lines.append(f"counts as solved at a mean return of {task.solved:g} or more")
     if task.optimum is not None:
         lines.append(f"best known: {task.optimum.value:g} ({task.optimum.source})")
     for one in task.requirements:

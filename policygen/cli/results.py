@@ -151,10 +151,10 @@ def evaluate(
         say(json.dumps({**named, **score_record(score), **more}))
         return
     under = f" with {', '.join(one.in_words for one in task.perturb)}" if task.perturb else ""
-    say(f"{policy.task.name}{under}: {score}, standard deviation {score.std:.4g}")
+    say(f"{policy.task.name}{under}: mean return {score}, standard deviation {score.std:.4g}")
     if policy.task.solved is not None:
         solved = "yes" if score.mean >= policy.task.solved else "no"
-        say(f"counts as solved from {policy.task.solved:g}: {solved}")
+        say(f"solved (mean return of at least {policy.task.solved:g}): {solved}")
     for text, found in races.items():
         say(f"against {text} ({found.incumbent}): {found}")
     for one in score.violations:
@@ -345,6 +345,6 @@ def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **o
     say(found)
     if found.race is not None:
         for name, score in (("before", found.race.incumbent), ("now", found.race.challenger)):
-            say("\n".join([f"{name}: {score}", *(f"requirement {one}" for one in score.violations)]))
+            say("\n".join([f"{name}: mean return {score}", *(f"requirement {one}" for one in score.violations)]))
     write_named(output, json.dumps(found.policy.to_record(), indent=1))
     say(f"\n{found.policy.to_text(whole=True)}\n\n{output}")

@@ -50,7 +50,7 @@ _OF_REQUESTS = (
     "--http", "port", type=click.IntRange(1, 65535), help="Serve on this port of 127.0.0.1 instead of stdin and stdout."
 )
 def mcp(task: str, port: int | None, **options: Any) -> None:
-    """Let a coding assistant be the model of a run.
+    """Let a coding assistant act as the model in a run.
 
     It connects by the Model Context Protocol (stdin and stdout). Its tools are tasks, prompt, propose, best and
     report. Without TASK, the assistant chooses one. RUN continues an interrupted run, with larger budgets if given.

@@ -205,11 +205,11 @@ def _result(run: RunRecord) -> Iterator[Fact]:
     if summary is not None and final is not None:
         yield score_fact(RESULT, BEST[0], final, "fresh", " that the search never saw")
         if not final.exact:
-            yield Fact(RESULT, "standard deviation", final.std, basis="between episodes")
+            yield Fact(RESULT, "standard deviation", final.std, basis="across episodes")
         if (perturbed := summary.perturbed) is not None:
             yield score_fact(RESULT, f"with {', '.join(summary.perturbed_by)}", perturbed)
             basis, without = f"{_RETURN} over the same seeds", first_episodes(final, perturbed.episodes)
-            yield Fact(RESULT, "without them, same seeds", without.mean, basis=basis)
+            yield Fact(RESULT, "without them", without.mean, basis=basis)
         for one in final.violations:
             missed = f"; the requirement allows {100 * one.allowed:g}% and is not met" if one.excess else ""
             yield Fact(RESULT, f"violations of {one.name}", one.violated, basis=one.basis + missed)

@@ -262,7 +262,7 @@ class Comparison:
 
     def _on_all(self) -> str:
         if all(len(entries) == 1 for entries in self.entries.values()):
-            return f"{len(self.tasks)} tasks with one contender each; add another one to compare it with."
+            return f"{len(self.tasks)} tasks have one contender each; add a second one to make a comparison."
         counted: dict[str, list[str]] = {}
         for task, (best, *others) in self.entries.items():
             behind = self.behind(task)

@@ -123,7 +123,7 @@ def test_many_comparisons_are_corrected_together_and_tasks_are_counted() -> None
     level = comparison_of(*(results(task, name, [7, 7]) for task in "tu" for name in "AB"))
     assert level.sentence == "Of 2 tasks, all are tied on 2 (t, u)."
     alone = comparison_of(results("t", "A", [1, 2]), results("u", "A", [3]))
-    assert alone.sentence == "2 tasks with one contender each; add another one to compare it with."
+    assert alone.sentence == "2 tasks have one contender each; add a second one to make a comparison."
     assert comparison_of(results("t", "A", [5])).sentence == "A scores 5 on t; 1 seed."
 
 
