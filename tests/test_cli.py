@@ -196,7 +196,7 @@ def test_eval_scores_a_run_a_saved_policy_and_a_text(lake_run: Path, line: Line)
     assert of_run.out.startswith("frozenlake: mean return 0.")
     of_text = line("eval", "mine.txt", "--task", "frozenlake")
     assert of_text.out.splitlines() == [
-        "frozenlake: 0.7402 (exact), standard deviation 0.4385",
+        "frozenlake: mean return 0.7402 (exact), standard deviation 0.4385",
         "solved (mean return of at least 0.7): yes",
     ]
     elsewhere = line("eval", lake_run, "--task", "frozenlake-deterministic")
