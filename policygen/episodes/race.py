@@ -158,10 +158,9 @@ class Race:
         ahead = self.gain.gain > 0
         found = self.gain if ahead else difference(self.incumbent, self.challenger)
         interval = f" [{number(found.gain - found.half)}, {number(found.gain + found.half)}]" if found.half else ""
-        amount, p = (
-            f"by {number(found.gain)}{interval}",
-            "" if self.is_exact else f", p {f'= {found.p:.2g}' if found.p >= LEAST_P else f'< {LEAST_P:.4f}'}",
-        )
+        amount, p = f"by {number(found.gain)}{interval}", ""
+        if not self.is_exact:
+            p = f", p = {found.p:.2g}" if found.p >= LEAST_P else f", p < {LEAST_P:.4f}"
         if verdict == "worse" and not found.gain > found.half:
             return f"not better: behind {amount}{basis}{p}"
         if verdict != "undecided":

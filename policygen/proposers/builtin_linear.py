@@ -311,8 +311,8 @@ def constant_starts(policy: Policy) -> list[Policy]:
     """Return a table or equations with weights of 0, and others like it with a constant action; others stay alone.
 
     A single choice takes each of its first `MOST_LABELS`. Otherwise all actuators are at the same place of their
-    ranges: in the middle, at an end, at a quarter, or at 0. Several of them also take all combinations of ends and
-    middles, if these are at most `MOST_STARTS`, and points of a Halton sequence up to that number.
+    ranges: in the middle, at an end, at a quarter, or at 0. Two or three of them also take all combinations of ends and
+    middles, and points of a Halton sequence up to `MOST_STARTS`; of more, so few points would hit nothing.
     """
     actuators, starts = policy.task.actuators, [policy]
     if not isinstance(policy, TablePolicy) and not has_zero_weights(policy):
@@ -351,10 +351,10 @@ def _places(actuators: Sequence[Actuator]) -> Iterator[Sequence[float]]:
     ranges = [(0.0, 1.0) if one.is_choice else _middle_and_half(one) for one in actuators]
     zeros = [float(np.clip(-middle / half, -1, 1)) for middle, half in ranges]
     yield zeros
-    if count > 1:
+    if count > 1 and 3**count <= MOST_STARTS:
         from scipy.stats.qmc import Halton  # start-up time
 
-        corners = list(product((-1.0, 0.0, 1.0), repeat=count)) if 3**count <= MOST_STARTS else []
+        corners = list(product((-1.0, 0.0, 1.0), repeat=count))
         yield from corners
         # Bounds are often far wider than what helps, so half of the numbers have any order of magnitude.
         for point in Halton(2 * count, scramble=False).random(MOST_STARTS - len(corners) + 1)[1:].tolist():

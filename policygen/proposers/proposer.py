@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policygen.errors import BudgetExhausted, PolicyError, UsageError
 from policygen.llm import Provider
 from policygen.llm.base import cost
-from policygen.llm.messages import Exchange, Prompt, Reply
+from policygen.llm.messages import NO_MODEL, Exchange, Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.policies.parse import ParseResult, parse
+from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_repair
 from policygen.proposers.builtin import check_search
 from policygen.runs.attempt import START
@@ -136,6 +137,9 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         free_grid=config.grid == "free",
         learner=config.refine.for_tables,
     )
+    if reply.model == NO_MODEL and isinstance(parsed.policy, TablePolicy):
+        # `builtin` plans the rows anew; comments of the rows that it replaces say nothing of them.
+        parsed = replace(parsed, policy=replace(parsed.policy, comments={}))
     if reply.truncated:
         # The part that arrived may read as a policy, but its last row may be incomplete.
         return ParseResult(None, (CUT_OFF, *parsed.problems))

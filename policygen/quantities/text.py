@@ -206,7 +206,7 @@ class _Converter:
                 if function not in FUNCTIONS:
                     raise ExpressionError(unknown_name(function, FUNCTION_NAMES, what="function"))
                 return self._call(FUNCTIONS[function], arguments, depth)
-        shown = _shortened(ast.unparse(tree).replace("**", "^"))
+        shown = _shortened(ast.unparse(tree).replace("**", "^").replace(_MARK, ""))
         if isinstance(tree, ast.Tuple) and all(isinstance(part, ast.Constant) for part in tree.elts):
             raise ExpressionError(f"`{shown}` is no number; write a decimal point, as in `0.5`")
         raise ExpressionError(
@@ -297,10 +297,10 @@ def is_name(text: str) -> bool:
 def slug(text: object) -> str:
     """Convert `text` to a name for a quantity: lower case, at most 40 characters.
 
-    A text that would not be a name (empty, a digit first, a keyword) gets `q_` in front.
+    A text that would not be a name (empty, a digit first, a word of the language) gets `q_` in front.
     """
     name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
-    return f"q_{name}" if not name or name[0].isdigit() or keyword.iskeyword(name) else name
+    return name if is_name(name) else f"q_{name}"
 
 
 def next_of(name: str) -> str:

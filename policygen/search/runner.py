@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from policygen.episodes.exact import Sampler, exact_score
 from policygen.episodes.players import Players, evaluate
 from policygen.episodes.race import Course, Levels, race
-from policygen.episodes.requirements import Penalty, Requirements, Violations
+from policygen.episodes.requirements import Penalty, Requirements, Violations, excess
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
@@ -38,6 +39,7 @@ from policygen.telling import telling
 # An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
 START_EPISODES = 12  # least number that each constant action plays when a run begins, if they are affordable
+RACERS = 8  # constant actions that race when a run begins
 CLEAR = 0.16  # one-sided level at which a constant action is better than the first policy: about one standard error
 Scores = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -188,19 +190,25 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def best_start(self, policies: Sequence[Policy]) -> Policy:
         """Return the winner of races on a few common episodes: the first policy, unless another is clearly better.
 
-        They play a tenth of the episodes left at most; with fewer than two for each, the first is returned.
+        Of many policies, one episode each chooses those that race. All this takes a tenth of the episodes left at most;
+        with fewer than two for each racer, the first is returned.
         """
-        left, count = self.ledger.episodes_left, max(START_EPISODES, self.config.episodes // 4)
-        if left is not None:
-            count = min(count, left // 10 // len(policies))
-        exact = self.mdp is not None and not self.task.requirements and exact_score(policies[0], self.mdp) is not None
-        if count < 2 and not exact:
-            return policies[0]
-        seeds = self._seeds("search", max(2, count))
-        course = Course(self.task, seeds, self.play, self.players.engine, self.mdp)
+        count = max(START_EPISODES, self.config.episodes // 4)
+        course = Course(self.task, self._seeds("search", count), self.play, self.players.engine, self.mdp)
+        if self.mdp is None or self.task.requirements or exact_score(policies[0], self.mdp) is None:
+            room = self.ledger.episodes_left // 10 if self.ledger.episodes_left is not None else sys.maxsize
+            if len(policies) > RACERS:
+                first, *others = policies[: max(RACERS, room - RACERS)]  # room for a second episode of each racer
+                room -= max(0, len(others) + 1 - RACERS)
+                if len(others) >= RACERS:
+                    others.sort(key=lambda policy: _rank(course.score(policy, 1)))
+                policies = [first, *others[: RACERS - 1]]
+            count = min(count, room // len(policies))
+            if count < 2:
+                return policies[0]
         best = policies[0]
         for policy in policies[1:]:
-            found = race(course.entrant(policy), course.entrant(best), [len(seeds)], Levels(gain=CLEAR, loss=1))
+            found = race(course.entrant(policy), course.entrant(best), [count], Levels(gain=CLEAR, loss=1))
             best = policy if found.verdict == "better" else best
         return best
 
@@ -413,3 +421,8 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))
     with telling(f"playing {len(seeds):,} fresh episodes of the best policy"):
         return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)
+
+
+def _rank(score: Score) -> tuple[float, float]:
+    """Return a key that puts the better score first: requirements come before returns."""
+    return excess(score.violations), -score.mean

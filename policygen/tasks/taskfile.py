@@ -414,13 +414,11 @@ def file_to_edit(task: Task) -> str:
         f"Actions ({len(takes)}): {_listed(takes)}.",
         *(("Seen under random actions (sd: standard deviation):", *seen, *_TO_NAME) if seen else ()),
     ]
-    draft = draft_of(task)
-    if task.default_policy == "linear" and task.grid is not None:  # names may change while nothing reads the bins
-        bins = tomli_w.dumps({"grid": _stated_form(task.grid)})
-        draft = (
-            draft_of(replace(task, grid=None)) + "\n\n# For --policy table; the names are those of `observations`:\n"
-        )
-        draft += "".join(f"# {line}\n" for line in bins.splitlines())
+    hidden = task.grid if task.default_policy == "linear" else None  # names may change while nothing reads the bins
+    draft = draft_of(replace(task, grid=None) if hidden is not None else task)
+    if hidden is not None:
+        draft += "\n\n# For --policy table; the names are those of `observations`:\n"
+        draft += "".join(f"# {line}\n" for line in tomli_w.dumps({"grid": _stated_form(hidden)}).splitlines())
     return "".join(f"# {line}\n" for line in lines) + draft + _OPTIONAL_KEYS
 
 

@@ -221,6 +221,11 @@ def test_a_keyword_of_python_is_a_name_like_another(name: str) -> None:
     assert policy.act([[0.0, 0.0, 0.1, 0.0]], policy.start(1)).tolist() == [1]
 
 
+def test_a_keyword_that_is_no_name_is_told_as_it_was_written() -> None:
+    (found,) = problems("let slope = lambda.x + 1\nleft = slope\nright = 0", CARTPOLE)
+    assert found.startswith("line 1: `lambda.x` is not arithmetic; ")
+
+
 @pytest.mark.parametrize("name", sorted(WORDS))
 def test_a_word_of_the_language_is_no_name(name: str) -> None:
     found = problems(f"let {name} = angle\nleft = -{name}\nright = {name}", CARTPOLE)

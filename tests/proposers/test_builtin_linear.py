@@ -23,6 +23,7 @@ from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import is_definition
 from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.search.refine.tunable import Tunable
+from policygen.search.runner import EpisodeRunner
 from policygen.tasks.load import load_task
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
@@ -315,3 +316,26 @@ def test_constant_actions_differ_in_size_and_only_quantities_that_move_are_weigh
     large, small = result.policy.act(np.full(100, 0.5))
     assert large > 1_000
     assert 1 < small < 30
+
+
+@pytest.mark.parametrize(("limit", "most"), [(300, 30), (1_000, 98), (None, 72 + 8 * 12)])
+def test_constant_actions_take_a_tenth_of_the_episodes_and_the_best_is_found_with_few(
+    limit: int | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gym.register("Ordered-v0", Ordered, max_episode_steps=5)
+    played = list[int]()
+    best_start = EpisodeRunner.best_start
+
+    def counted(runner: EpisodeRunner, policies: Sequence[Policy]) -> Policy:
+        before = runner.ledger.episodes
+        found = best_start(runner, policies)
+        played.append(runner.ledger.episodes - before)
+        return found
+
+    monkeypatch.setattr(EpisodeRunner, "best_start", counted)
+    run = policygen.run(load_task("Ordered-v0"), policy="linear", iterations=1, episodes=4, seed=3, max_episodes=limit)
+    assert played[0] <= most
+    large, small = run.policy.act(np.full(100, 0.5))
+    if limit != 300:  # enough for all of them
+        assert 1 < small < 30
+    assert large > 0
