@@ -91,7 +91,8 @@ def test_texts_stand_behind_the_numbers_of_a_row():
     [
         ("Cart Velocity (m/s)", "cart_velocity_m_s"),
         ("2nd joint", "q_2nd_joint"),
-        ("not", "q_not"), ("lambda", "lambda"),
+        ("not", "q_not"),
+        ("lambda", "lambda"),
         ("x" * 60, "x" * 40),
         ("Größe", "gr_e"),
     ],
