@@ -308,8 +308,10 @@ class Ordered(gym.Env[Any, Any]):
         return self.seen(), -abs(large - 2_900) / 10 - 30 * abs(small - 9), False, False, {}
 
 
+gym.register("Ordered-v0", Ordered, max_episode_steps=5)
+
+
 def test_constant_actions_differ_in_size_and_only_quantities_that_move_are_weighed() -> None:
-    gym.register("Ordered-v0", Ordered, max_episode_steps=5)
     task = load_task("Ordered-v0")
     assert task.inputs == tuple(f"obs{i}" for i in range(10, 70))
     result = policygen.run(task, policy="linear", iterations=1, episodes=4, seed=3)
@@ -322,7 +324,6 @@ def test_constant_actions_differ_in_size_and_only_quantities_that_move_are_weigh
 def test_constant_actions_take_a_tenth_of_the_episodes_and_the_best_is_found_with_few(
     limit: int | None, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gym.register("Ordered-v0", Ordered, max_episode_steps=5)
     played = list[int]()
     best_start = EpisodeRunner.best_start
 
