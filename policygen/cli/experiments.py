@@ -76,15 +76,9 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     opt.listeners(options["track"])  # raises if one is not installed
     fixed = {"task": "TASK", "llm": "--llm", "template": "--template", "seed": "--seeds", "base_url": "--base-url"}
     common = {name: value for name, value in opt.settings(options).items() if name in _OF_SWEEP}
-    assigned, varied = ([text.partition("=")[0].strip() for text in texts] for texts in (assignments, options["grid"]))
-    if forbidden := [name for name in assigned if name in fixed]:
+    if forbidden := [name for text in assignments if (name := text.partition("=")[0].strip()) in fixed]:
         raise UsageError(f"--set {forbidden[0]}: in a sweep, use {fixed[forbidden[0]]}")
-    stated = [(name, f"--set {name}") for name in assigned] + [(name, f"--grid {name}") for name in varied]
-    stated += [(name, f"--{name.replace('_', '-')}") for name in common]
-    assignments += tuple(f"{name}={value}" for name, value in common.items())
-    for name in (*assigned, *common):
-        if len(both := [words for other, words in stated if other == name]) > 1:
-            raise UsageError(f"{' and '.join(both)} set the same value: leave one of them out")
+    assignments += tuple(f"{name}={value}" for name, value in common.items())  # the last value of a name counts
     seeds = read_seeds(options["seeds"])
     plan = make_plan(names, options["llms"], options["templates"], seeds, grid=options["grid"], settings=assignments)
     folder = out or Path("results") / f"sweep-{'-'.join(Path(name).stem.replace(':', '-') for name in names)[:60]}"

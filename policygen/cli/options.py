@@ -108,6 +108,12 @@ def assignment(help_text: str) -> Decorator:
     return click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help=help_text)
 
 
+# Settings of the requests to a model, beside --llm.
+REQUESTS = (
+    *("base_url", "max_usd", "prices", "temperature", "reasoning_effort", "extra_body", "max_output_tokens"),
+    "timeout_seconds",
+)
+
 # --- settings of a run -----------------------------------------------------------------------------------------------
 
 

@@ -23,14 +23,7 @@ if TYPE_CHECKING:
     from policygen.tasks.task import Task
 
 
-# The settings of a run that also apply to the requests of `new --llm`.
-_OF_REQUESTS = (
-    *("base_url", "max_calls", "max_tokens", "max_usd", "prices", "temperature", "reasoning_effort", "extra_body"),
-    *("max_output_tokens", "timeout_seconds"),
-)
-
-
-@click.command(cls=opt.WithSettings, only=_OF_REQUESTS)
+@click.command(cls=opt.WithSettings, only=(*opt.REQUESTS, "max_calls", "max_tokens"))
 @click.argument("gym_id", metavar="[MODULE:]ENV")
 @click.option("-o", "--output", type=opt.PATH, help="File (default: envs/NAME.toml).")
 @click.option(
@@ -226,19 +219,14 @@ def doctor(llm: str | None, base_url: str | None) -> None:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def templates(context: click.Context) -> None:
-    """List, show and copy the templates that prompts are rendered from.
+    """List the templates that prompts are rendered from; show or copy one.
 
     A copy in ./templates replaces the shipped template of its name; `policygen prompt TASK` shows the result.
     """
-    if context.invoked_subcommand is None:
-        context.invoke(list_templates)
-
-
-@templates.command("list")
-def list_templates() -> None:
-    """List the templates with their origin and content."""
     from policygen.prompts.templates import catalogue
 
+    if context.invoked_subcommand is not None:
+        return
     for line in in_columns(catalogue()):
         say(line)
     change = "policygen templates copy improve --as mine, then edit templates/mine.j2"

@@ -221,23 +221,14 @@ def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episo
     say(curves.plot_runs(folders or sources, output or Path("learning_curves.png"), x=x or "attempt"))
 
 
-def _plot_episodes(
-    source: Path,
-    output: Path,
-    *,
-    episodes: int | None,
-    seed: int | None,
-    attempt: int | None,
-    task_name: str | None,
-    trust: bool,
-) -> None:
+def _plot_episodes(source: Path, output: Path, *, episodes: int | None, seed: int | None, **policy_options: Any) -> None:
     from policygen.episodes.requirements import Requirements
     from policygen.extensions.plots.style import check_suffix, save
     from policygen.extensions.plots.traces import EPISODES, best_median_worst, scored_episodes, traces_figure
     from policygen.runs.reading import read_policy
 
     check_suffix(output)
-    policy = read_policy(source, task_name, attempt=attempt, trust=trust)
+    policy = read_policy(source, **policy_options)
     played = scored_episodes(policy, episodes or EPISODES, seed or 0)
     shown = best_median_worst(played)
     violated = Requirements(policy.task).count(played) if policy.task.requirements else ()

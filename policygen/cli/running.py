@@ -37,13 +37,7 @@ def run(task: str, **options: Any) -> None:
     _carry_out(*_start(*_load(task, options), options))
 
 
-_OF_REQUESTS = (
-    *("llm", "base_url", "temperature", "reasoning_effort", "extra_body", "max_output_tokens", "timeout_seconds"),
-    *("prices", "max_usd"),
-)
-
-
-@click.command(cls=opt.WithSettings, without=_OF_REQUESTS)
+@click.command(cls=opt.WithSettings, without=("llm", *opt.REQUESTS))
 @click.argument("task", metavar="[TASK|RUN]", default="")
 @opt.OF_A_RUN
 @click.option(

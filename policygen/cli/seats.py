@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from policygen.runs.listeners import Activity
 
 # The run settings that also apply to `drive` and `mediate`, beside --llm.
-SETTINGS = (
-    *("seed", "base_url", "max_calls", "max_tokens", "max_usd", "prices", "temperature", "reasoning_effort"),
-    *("extra_body", "max_output_tokens", "prompt_tokens", "timeout_seconds", "step_timeout"),
-)
+SETTINGS = ("seed", *opt.REQUESTS, "max_calls", "max_tokens", "prompt_tokens", "step_timeout")
 SHARED_OPTIONS = opt.all_of(
     click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions at a time (default 4)."),
     click.option("--out", type=opt.PATH, help="Folder of the results (default: a new one in results/)."),

@@ -16,7 +16,7 @@ import numpy as np
 from policygen.errors import LogbookError, PathError, UsageError
 from policygen.extensions.compare.comparison import COSTS, Comparison, Result
 from policygen.extensions.plots import groups
-from policygen.extensions.sweeps.plan import cell_folders, intact, is_sweep, load_suite, read_plan
+from policygen.extensions.sweeps.plan import intact, is_sweep, load_suite, read_plan
 from policygen.files import find_run, read
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import NOTES, run_facts
@@ -63,24 +63,17 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         )
     folders: list[Path] = []
     trainings: list[Result] = []
-    suites = [suite] if suite else []
-    sources = [str(find_run(source)) for source in sources]
-    kept = intact([Path(source) for source in sources])
-    for source in sources:
-        path = Path(source)
-        if path not in kept:
-            continue
-        if not path.exists() and (named := _TRAINING.fullmatch(source)):
+    for path in intact([find_run(source) for source in sources]):
+        if not path.exists() and (named := _TRAINING.fullmatch(str(path))):
             trainings.append(read_training(Path(named["path"]), named["task"].strip(), named["label"].strip()))
-        elif is_sweep(path):
-            folders += cell_folders(path)
-            suites += [] if suite else [cell.suite for cell in read_plan(path).cells if cell.suite]
-        elif (path / "config.toml").is_file():
+        elif is_sweep(path) or (path / "config.toml").is_file():
             folders.append(path)
         elif path.is_dir() and any((one / "config.toml").is_file() or is_sweep(one) for one in path.iterdir()):
             raise UsageError(f"{path} is a folder of runs, not a run: write {path}/*")
         else:
-            raise UsageError(f"{source} is not a run or a sweep; name a monitor.csv as LABEL:TASK=PATH")
+            raise UsageError(f"{path} is not a run or a sweep; name a monitor.csv as LABEL:TASK=PATH")
+    sweeps = [read_plan(folder) for folder in folders if is_sweep(folder)]
+    suites = [suite] if suite else [cell.suite for plan in sweeps for cell in plan.cells if cell.suite]
     members = [groups.read_member(folder) for folder in groups.unique_runs(folders)]
     finished = [member for member in members if member.summary is not None]
     named_members = zip(finished, groups.names_of(finished, by), strict=True)

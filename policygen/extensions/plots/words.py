@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from policygen.extensions.plots.style import with_unit
 from policygen.policies.cells import action_text, action_words
@@ -48,7 +48,8 @@ def text_map(policy: Policy) -> list[str]:
     (actuator,) = policy.task.actuators
     meanings = {value: action_text(actuator, value) for value in sorted({*itertools.chain(*actions)})}
     signs = _signs(actuator, meanings)
-    ticks = [str(i) for i in range(across.bins)] if across.has_integer_bins else _numbers(across.edges)
+    edges = [f"{edge:.3g}" for edge in across.edges]
+    ticks = [str(i) for i in range(across.bins)] if across.has_integer_bins else edges
     width = 2 + max(map(len, (*ticks, *signs.values())))
     names = [up.label(index) if outer else "" for index in range(up.bins)]
     margin = max(map(len, names))
@@ -106,10 +107,6 @@ def _between(one: Dimension, first: int, last: int) -> str:
         return f"below {format_number(one.edges[last])}"
     above = format_number(one.edges[first - 1])
     return f"at least {above}" if last == len(one.edges) else f"{above} to {format_number(one.edges[last])}"
-
-
-def _numbers(values: Iterable[float]) -> list[str]:
-    return [f"{value:.3g}" for value in values]
 
 
 def _signs(actuator: Actuator, meanings: Mapping[float, str]) -> dict[float, str]:

@@ -13,7 +13,7 @@ import pytest
 from chat_server import ChatServer
 from PIL import Image
 from scipy import stats
-from support import ALWAYS_DOWN, Line, figure, sentences
+from support import ALWAYS_DOWN, Line, figure
 from sweeping import swept
 
 import policygen
@@ -222,26 +222,6 @@ def test_by_a_setting_pools_the_others_and_says_so() -> None:
     assert rows.loc["ProPS", ["mean", "std", "runs"]].tolist() == [0.57, 0.17, 10]
     assert read_scores(folders, by="task").contenders == ["all runs"]
     assert len(read_scores(folders).contenders) == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("nowhere",), "nowhere is not a run or a sweep; name a monitor.csv as LABEL:TASK=PATH"),
-        (("X=log.csv",), "X=log.csv is not a run or a sweep"),
-        (("X:nim=log.csv", "--by", "colour"), "--by colour: there is no such setting; compare by llm, template"),
-        (("X:nim=log.csv", "-o", "x.doc"), "cannot write x.doc: end the name in"),
-        (("X:nim=log.csv", "--suite", "none"), "there is no suite `none`"),
-        (("X:nim=config.csv",), "config.csv is not a monitor file of Stable-Baselines3"),
-    ],
-)
-def test_a_mistake_is_one_sentence(arguments: tuple[str, ...], sentence: str, line: Line) -> None:
-    Path("log.csv").write_text('#{"t_start": 0}\nr,l,t\n1,2,3\n')
-    Path("config.csv").write_text("episodes,return\n1,2\n")
-    done = line("compare", *arguments)
-    assert done.code in (1, 2)
-    (said,) = sentences(done.err)
-    assert sentence in said
 
 
 def test_unfinished_runs_are_left_out_and_counted_and_scores_that_cannot_be_added_are_a_sentence() -> None:

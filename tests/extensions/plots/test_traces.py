@@ -85,11 +85,3 @@ def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace:
     assert more[4].startswith("furthest from rail: return ")
     assert not furthest & drawn
     assert more[5].endswith(f"with seed {more[4].rpartition('seed ')[2]}")
-    for more, said in (
-        (("--episode", "-o", "e.txt"), "e.txt"),
-        (("--episode", "--x", "calls"), "leave out --x"),
-        (("--episode", "mine.toml"), "one policy"),
-        (("--seed", "3"), "--seed is for episodes"),
-    ):
-        refused = line("plot", "steady.txt", *more)
-        assert (refused.code, said in refused.err) == (2, True), refused.err

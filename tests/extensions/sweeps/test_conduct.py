@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chat_server import ChatServer, Scripted
@@ -97,26 +96,6 @@ def test_each_model_is_asked_at_its_own_address_and_only_there_gets_its_key(
     folder = next(SWEPT.glob("frozenlake-openai-*"))
     assert figure(folder, "requests") > 0
     assert figure(folder, "USD") is None  # the dollars are OpenAI's own
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("cartpoll",), "there is no task `cartpoll`; did you mean cartpole"),
-        (("nim", "--set", "seed=3"), "--set seed: in a sweep, use --seeds"),
-        (("nim", "--seeds", "x"), "--seeds x: write a number, as in 10"),
-        (("nim", "--iterations", 1, "--set", "iterations=2"), "--set iterations and --iterations set the same value"),
-        (("nim", "--iterations", 1, "--grid", "iterations=1,2"), "--grid iterations and --iterations set the same"),
-        (("nim", "--max-usd", "-1"), "`max_usd`"),
-        (("nim", "--slurm", "time=1:00"), "--slurm time=1:00: add --backend slurm"),
-    ],
-)
-def test_a_mistake_is_one_sentence_before_anything_runs(arguments: tuple[Any, ...], sentence: str, line: Line) -> None:
-    done = line("sweep", *arguments, "--out", "swept")
-    assert done.code == 2
-    (said,) = sentences(done.err)
-    assert sentence in said
-    assert not SWEPT.exists()
 
 
 def test_a_strangers_suite_neither_imports_nor_chooses_a_server(

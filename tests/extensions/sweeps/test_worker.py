@@ -143,6 +143,7 @@ def test_a_killed_job_is_said_and_its_run_goes_on_with_the_same_command(slurm: l
 
 def test_slurm_refuses_in_a_sentence(line: Line, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed")
+    assert "--slurm time=1:00: add --backend slurm" in line("sweep", "nim", "--slurm", "time=1:00").err
     monkeypatch.setenv("PATH", str(tmp_path))
     asked = ("sweep", "nim", "--seeds", 1, "--out", "swept", "--backend", "slurm", "--slurm", "partition=x")
     missing = "Error: there is no `sbatch` here; run the command on a machine that submits Slurm jobs"
