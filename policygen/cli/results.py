@@ -221,7 +221,9 @@ def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episo
     say(curves.plot_runs(folders or sources, output or Path("learning_curves.png"), x=x or "attempt"))
 
 
-def _plot_episodes(source: Path, output: Path, *, episodes: int | None, seed: int | None, **policy_options: Any) -> None:
+def _plot_episodes(
+    source: Path, output: Path, *, episodes: int | None, seed: int | None, **policy_options: Any
+) -> None:
     from policygen.episodes.requirements import Requirements
     from policygen.extensions.plots.style import check_suffix, save
     from policygen.extensions.plots.traces import EPISODES, best_median_worst, scored_episodes, traces_figure
