@@ -6,7 +6,6 @@ refuse links, pipes and devices, so that nothing outside the folder is touched.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import json
 import os
@@ -313,30 +312,24 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
 
     Raises LogbookError if it cannot be read, or for a damaged line that is not skipped.
     """
-    from pydantic_core import from_json  # start-up time
-
-    def parsed(line: bytes) -> Any:
-        line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            return from_json(line)
-        except ValueError:  # cut UTF-8 or a lone surrogate, which Python's parser accepts; or an empty line
-            return json.loads(line.decode(errors="replace")) if line.strip() else None
-
     fault: LogbookError | None = None
     with suppress(FileNotFoundError), _reading(path) as file:
         lines = iter(lambda: file.readline(LARGEST_FILE), b"")
         for number, line in enumerate(lines, start=1):
             if len(line) == LARGEST_FILE:
                 raise damaged(path, f"line {number} has {LARGEST_FILE:,} bytes or more", remedy or "shorten it")
-            if fault is not None and line.strip():
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").strip()
+            if not text:
+                continue
+            if fault is not None:
                 raise fault
             try:
-                record, what = parsed(line), "is not a record"
+                record, what = json.loads(text), "is not a record"
             except (ValueError, RecursionError) as error:
-                record, what = False, f"is not JSON ({_fault(error)})"
+                record, what = None, f"is not JSON ({_fault(error)})"
             if isinstance(record, dict):
                 yield record
-            elif record is not None and not skip_damaged:
+            elif not skip_damaged:
                 fault = damaged(path, f"line {number} {what}", remedy)
 
 

@@ -7,7 +7,7 @@ import html
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 KEY_VARIABLES = ("OPENAI_API_KEY", "OPENAI_COMPATIBLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "ANTHROPIC_API_KEY")
@@ -82,13 +82,3 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def json_safe(line: str) -> str:
     """Escape the same characters as `plain`, except lone surrogates, in a line of JSON; its value stays the same."""
     return _UNSAFE.sub(lambda found: re.sub("....", r"\\u\g<0>", found.group().encode("utf-16-be").hex()), line)
-
-
-class _ExitMessageHook:
-    """The holder of `say`, a function that prints why the process ends. None: never end it, as in a notebook."""
-
-    say: Callable[[str], None] | None = None
-
-
-exit_message_hook = _ExitMessageHook()
-"""Only the command line sets it."""

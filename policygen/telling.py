@@ -10,9 +10,15 @@ AFTER = 4.0  # seconds without a word
 
 
 class Teller:
-    """What is called with the line about an activity that takes long; None: nobody is told, as in a library."""
+    """The functions that print messages; only the command line sets them.
+
+    Attributes:
+        say: prints a line about a slow activity; None: print nothing.
+        say_exit: prints why the process is about to be ended; None: never end it, as in a notebook.
+    """
 
     say: Callable[[str], None] | None = None
+    say_exit: Callable[[str], None] | None = None
 
 
 teller = Teller()

@@ -19,7 +19,6 @@ from policygen.cli.results import evaluate, export, film, plot, report, show, si
 from policygen.cli.running import mcp, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError, UntrustedError
-from policygen.outgoing import exit_message_hook
 from policygen.portable import escape_unprintable
 from policygen.telling import teller
 
@@ -61,7 +60,7 @@ def main() -> None:
     """Run the command line, and exit; an error is printed as one sentence, with a non-zero exit code."""
     escape_unprintable()
     warnings.showwarning = _warn
-    exit_message_hook.say = lambda sentence: say(f"Error: {sentence}", err=True)
+    teller.say_exit = lambda sentence: say(f"Error: {sentence}", err=True)
     teller.say = lambda line: say(line, err=True)
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
@@ -87,7 +86,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
     finally:
-        exit_message_hook.say = teller.say = None
+        teller.say = teller.say_exit = None
     sys.exit(code or 0)
 
 

@@ -65,10 +65,7 @@ class Ledger:
         self.calls += 1
 
     def hold(self, prompt: Prompt, price: Price) -> Hold:
-        """Reserve the maximum cost of the request for `prompt`, until `charge_reply` or `release`.
-
-        Raises BudgetExhausted if the budget left does not cover it.
-        """
+        """Add the maximum cost of the request for `prompt` to `held`; raise BudgetExhausted if it is not affordable."""
         tokens_in = round(prompt.estimated_tokens * self._estimate_ratio)  # corrected by the server's counts so far
         tokens_out, usd = self.config.max_output_tokens, 0.0
         if (limit := self.config.max_tokens) is not None:
@@ -91,10 +88,6 @@ class Ledger:
         self.held.append(hold)
         return hold
 
-    def release(self, hold: Hold) -> None:
-        """Release the reserved cost of a request that was not answered."""
-        self.held.remove(hold)
-
     def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
         """Add a reply's tokens, cost and time, and release its `hold`; return the tokens, in and out.
 
@@ -115,11 +108,7 @@ class Ledger:
 
     def charge_episodes(self, count: int) -> None:
         """Count episodes before they are played; raise BudgetExhausted if they would exceed a limit."""
-        if not self.affords_episodes(count):
-            limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
-            if self._steps_are_scarcer:
-                limit = f"of {self._length_words} could exceed {self.config.max_steps:,} steps (--max-steps)"
-            raise BudgetExhausted(f"the next {count} episodes {limit}")
+        self.check_episodes(count)
         self.episodes += count
 
     def count_steps(self, steps: int, *, tuning: bool = False) -> None:
@@ -128,15 +117,16 @@ class Ledger:
         if tuning:
             self.tuning_steps += steps
 
-    def check_affordable(self, episodes: int) -> None:
-        """Raise BudgetExhausted if no further policy can be scored, which takes `episodes` episodes."""
-        if self.affords_episodes(episodes):
+    def check_episodes(self, count: int) -> None:
+        """Raise BudgetExhausted if `count` further episodes would exceed a limit."""
+        if self.affords_episodes(count):
             return
-        if self._steps_are_scarcer:
-            steps = max(0, (self.config.max_steps or 0) - self.env_steps)
-            left = f"{steps:,} of {self.config.max_steps:,} steps (--max-steps) are left"
-            raise BudgetExhausted(f"{left}, too few for {episodes} episodes of {self._length_words}")
-        raise BudgetExhausted(f"fewer than {episodes} of {self.config.max_episodes} episodes are left")
+        by_episodes, by_steps = self._left_by_limit
+        limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
+        if by_steps < by_episodes:
+            about = f"about {self.usual:,} and " if 0 < self.usual < self.longest else ""
+            limit = f"of {about}up to {self.longest:,} steps could exceed {self.config.max_steps:,} steps (--max-steps)"
+        raise BudgetExhausted(f"the next {count} episodes {limit}")
 
     @property
     def episodes_left(self) -> int | None:
@@ -161,16 +151,6 @@ class Ledger:
         if self.config.max_steps is None:
             return None
         return max(0, self.config.max_steps - self.env_steps) // max(1, self.longest)
-
-    @property
-    def _length_words(self) -> str:
-        about = f"about {self.usual:,} and " if 0 < self.usual < self.longest else ""
-        return f"{about}up to {self.longest:,} steps"
-
-    @property
-    def _steps_are_scarcer(self) -> bool:
-        by_episodes, by_steps = self._left_by_limit
-        return by_steps < by_episodes
 
     def affords_episodes(self, count: int) -> bool:
         """Whether `count` further episodes are within the limits."""

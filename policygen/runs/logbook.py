@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +44,7 @@ from policygen.runs.attempt import DAMAGE, DELETE_AND_SCORE, Attempt, Costs
 from policygen.runs.config import RunConfig
 from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
-from policygen.tasks.trust import is_standard_library, why_refused
+from policygen.tasks.trust import why_refused
 
 # Rewriting the replay buffer costs time; episodes missing after a crash are replayed from their seeds.
 LEAST_BETWEEN_SAVES = 1.0  # seconds between two saves of the replay buffer
@@ -101,10 +101,8 @@ class Logbook:
         with suppress(PolicygenError):
             task, model = self.task(), read_spec(self.config().llm)
             command = "mcp" if model.name == "mcp" else command  # `policygen resume` has no assistant to ask
-            # A module of Python itself registers no environment, with or without --trust.
-            is_python_module = is_standard_library(task.gym_id.partition(":")[0])
             writes_prompts = model.name == "manual" and model.argument  # into a folder that a file names
-            if not is_python_module and (":" in task.gym_id or why_refused(task) or writes_prompts):
+            if ":" in task.gym_id or why_refused(task) or writes_prompts:
                 trust = "--trust"
         return shlex.join(filter(None, ["policygen", command, str(self.folder), *options, trust]))
 
@@ -176,11 +174,10 @@ class Logbook:
         if time.monotonic() > self._next_save:
             self.save_buffer(buffer)
 
-    def rewrite_last(self, attempts: Sequence[Attempt]) -> None:
-        """Rewrite the last attempt, whose totals of episodes have grown since it was recorded."""
-        log = self.folder / "attempts.jsonl"
-        records = [*_first_attempts(log, len(attempts) - 1), attempt_to_record(attempts[-1])]
-        write_atomically(log, "".join(map(json_line, records)))
+    def rewrite_attempts(self, attempts: Sequence[Attempt]) -> None:
+        """Replace the recorded attempts, for example because the totals of the last one have grown."""
+        records = map(attempt_to_record, attempts)
+        write_atomically(self.folder / "attempts.jsonl", "".join(map(json_line, records)))
 
     def save_best(self, attempt: Attempt) -> None:
         """Write `best.json`, the policy of the best attempt."""
@@ -195,16 +192,11 @@ class Logbook:
         self._next_save = saved + max(LEAST_BETWEEN_SAVES, (saved - started) / SAVING_SHARE)
 
     def clear_up(self, attempts: Sequence[Attempt]) -> None:
-        """Remove the remains of an interruption.
-
-        These are lines after the `attempts` that stay, incomplete lines, partial files, and the summary of the
-        unfinished run.
-        """
+        """Remove the remains of an interruption: other attempts, torn lines, partial files, and the summary."""
         remove_parts(self.folder)
-        log, transcript = self.folder / "attempts.jsonl", self.transcript.path
-        for path, records in ((log, _first_attempts(log, len(attempts))), (transcript, read_lines(transcript))):
-            if path.exists():
-                write_atomically(path, "".join(map(json_line, records)))
+        self.rewrite_attempts(attempts)
+        if (path := self.transcript.path).exists():
+            write_atomically(path, "".join(map(json_line, read_lines(path))))
         (self.folder / "summary.json").unlink(missing_ok=True)
 
     def write_summary(self, summary: Summary) -> None:
@@ -310,15 +302,6 @@ def _new_folder(out: Path, stem: str) -> Path:
         except OSError as error:
             raise PathError(f"cannot create {str(folder)!r}: {reason_of(error)}; choose another --out") from None
     raise PathError(f"{out} holds a thousand runs that began this second; choose another --out")
-
-
-def _first_attempts(log: Path, count: int) -> Iterator[dict[str, Any]]:
-    """Yield the records of the first `count` attempts; like `Logbook.attempts`, skip records that repeat a number."""
-    number = 0
-    for record in read_lines(log):
-        if number < count and record.get("number") == number:
-            yield record
-            number += 1
 
 
 @functools.cache

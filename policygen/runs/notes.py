@@ -1,15 +1,6 @@
-"""The notes of attempts: an ability keeps its values of an attempt under a key of its own, which it registers here.
+"""The notes of attempts: values that abilities record about an attempt, each under a key of its own.
 
-A note is registered by making a `Note`, in the module of the ability that writes it; `policygen.registry` says which
-modules are imported. For example:
-
-    def changes(policy, trajectories):
-        return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
-
-    CHANGES = Note("action_changes", int, make=changes, heading="changes of the action", number=float)
-
-`make` is called once for each attempt that is scored. Other notes are written where an attempt is put together: by
-readers of statements and by methods of tuning. `CHANGES.of(attempt)` reads the note; None if the attempt has none.
+A note is registered by making a `Note`, in the module of the ability that writes it; CONTRIBUTING.md has an example.
 """
 
 from __future__ import annotations
@@ -49,8 +40,8 @@ class Note(Generic[T]):
         key: its name in `Attempt.notes` and in attempts.jsonl.
         kind: the type of its values, which pydantic checks when they are read back; or its address `MODULE:NAME`, if
             importing it takes long.
-        make: returns the value for a policy (None: random actions) and the episodes that it was scored on, or None for
-            no note; None if the ability writes the note itself.
+        make: called once for each scored attempt, with its policy (None: random actions) and the episodes of its score;
+            returns the value, or None for no note. None if the ability writes the note itself.
         heading: its name on the terminal, on pages and in comparisons, which show it only if it has one.
         words: returns the text that is shown for a value.
         number: returns the number of a value, for averages and trackers; None if it has no number.
@@ -179,7 +170,7 @@ def undefined_words(shares: Shares) -> str:
 
 UNDEFINED = Note(
     "undefined",
-    tuple[tuple[str, float], ...],
+    Shares,
     make=undefined_shares,
     heading="values without a finite number",
     words=undefined_words,

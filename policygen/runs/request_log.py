@@ -156,7 +156,7 @@ class RequestLog:
         except BaseException as error:
             if hold is not None:
                 with self._changed:
-                    self.ledger.release(hold)
+                    self.ledger.held.remove(hold)
                     self._changed.notify_all()
                     if tries:
                         self.on_exchange(FailedExchange(*request, tries, str(error) or "interrupted"))
@@ -191,7 +191,7 @@ class RequestLog:
                 else:
                     if len(self.ledger.held) == 1 or hold.tokens_out >= self.ledger.config.max_output_tokens:
                         return hold
-                    self.ledger.release(hold)
+                    self.ledger.held.remove(hold)
                 self._changed.wait()
 
     def _on_wait(self, wait: Wait) -> None:

@@ -49,18 +49,14 @@ class TuningLimits:
     Attributes:
         method: a name in `METHODS`.
         left: episodes left to the run; None without a limit. With a limit of steps, each counts as long as measured.
-        generation, seeds: candidates of a generation, and maximum episodes of each.
     """
 
     method: str
     episodes: int  # maximum number of episodes; 0 if too few are left for tuning
     left: int | None
-    limit: int | None  # maximum number of episodes of the run; None without a limit
     steps_left: int | None  # steps of the environment left to the run; None without a limit
-    first_step: float  # first changes of a constant, as a share of its size
-    generation: int
-    seeds: int
     constants: int  # approximate number of constants for which the episodes suffice
+    first_step: float = FIRST_STEP  # first changes of a constant, as a share of its size
 
 
 def tuning_limits(
@@ -97,17 +93,7 @@ def tuning_limits(
         episodes = min(episodes, entry.most_episodes)
     elif episodes < POPULATION * SEEDS_PER_GENERATION:
         episodes = 0
-    return TuningLimits(
-        method,
-        episodes,
-        left,
-        config.max_episodes,
-        steps_left,
-        FIRST_STEP,
-        POPULATION,
-        SEEDS_PER_GENERATION,
-        constants_for(episodes),
-    )
+    return TuningLimits(method, episodes, left, steps_left, constants_for(episodes))
 
 
 def method_for(method: str, *, choices: bool, exact: bool = False) -> str:

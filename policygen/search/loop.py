@@ -67,7 +67,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             # Unused recorded replies mean that an earlier process was interrupted. If the user's environment crashed
             # it, this process survives only if others play the environment.
             runner.players.isolated = request_log.has_recorded and runner.players.foreign
-            runner.ledger.check_affordable(config.episodes)
+            runner.ledger.check_episodes(config.episodes)  # to score a proposal
             context = replace(context, comments=request_log.comments_for(context.number))
             prompt = render_prompt(context, config, search.turns)
             if not all(comment[:_IDENTIFYING] in prompt.messages[-1].content for comment in context.comments):

@@ -94,7 +94,7 @@ class Run:
                     recorded = attempt
                     yield attempt
             if recorded is not None and self.search.attempts[-1] is not recorded:
-                self.logbook.rewrite_last(self.search.attempts)
+                self.logbook.rewrite_attempts(self.search.attempts)
         except BaseException:
             self.logbook.release()  # another process may continue the run
             raise
