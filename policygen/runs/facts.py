@@ -79,9 +79,13 @@ def in_brackets(interval: tuple[float | None, float | None] | None) -> str:
     return f" [{number(low)}, {number(high)}]" if low is not None and high is not None else ""
 
 
-def plus_minus(values: Sequence[float], form: str) -> str:
-    """Format the mean of some values with half of Student's 95% interval: `2 ± 2.484`."""
-    return f"{np.mean(values):{form}} ± {half_interval(values):{form}}"
+def plus_minus(values: Sequence[float], form: str, half_form: str = "") -> str:
+    """Format the mean of some values with half of Student's 95% interval: `2 ± 2.484`.
+
+    Args:
+        form, half_form: formats of the mean and of half the interval (by default the same).
+    """
+    return f"{np.mean(values):{form}} ± {half_interval(values):{half_form or form}}"
 
 
 @dataclass(frozen=True)
