@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-from policygen.episodes.race import Entrant, Levels, Race, on_common_episodes, race
-from policygen.episodes.requirements import Violations
+from policygen.episodes.race import Levels, Race, on_common_episodes, race
 from policygen.episodes.score import Score, first_episodes, p_of_higher_mean, reaches
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -16,7 +16,6 @@ from policygen.llm.messages import NO_MODEL
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
-from policygen.policies.table import TablePolicy
 from policygen.proposers.builtin_linear import constant_starts, starts_new_search
 from policygen.proposers.proposer import Proposal
 from policygen.runs.attempt import Attempt, Comparison, Played, Requests, Tuned, TuningState, saved, text_digest
@@ -33,7 +32,7 @@ from policygen.runs.tuning import (
     most_compared,
 )
 from policygen.search.refine.cma import carry_over
-from policygen.search.refine.tunable import Refined, Trials, refine
+from policygen.search.refine.tunable import Refined, Trials, is_choice_table, refine
 from policygen.search.runner import EpisodeRunner, Performance
 from policygen.tasks.task import Task
 from policygen.telling import telling
@@ -58,7 +57,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     """Score a proposal, tune it, and compare it with the best so far; `search` is not changed.
 
     An exception fails only this attempt, which records it. It does not end the run, because a resumed run would fail
-    again. Only a used-up budget and an environment that keeps failing end the run.
+    again. An attempt that exceeds a budget is recorded without a score, and ends the run.
 
     Args:
         trials: budget for tuning an earlier policy further; by default a proposal's share.
@@ -66,23 +65,27 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     Raises EnvironmentFault if the environment has failed under several proposals in a row, or under both the first
     policy and a constant action.
     """
-    started = time.perf_counter()
-    attempt, unchanged = _proposed(proposal, tuning=trials is not None), (search.best_score, search.validation)
-    if proposal.parsed.policy is None:
-        verdict = "the model sees no improvement" if proposal.parsed.resigned else "no policy"
-        return Assessment(runner.with_spending(replace(attempt, verdict=verdict), started), (), *unchanged)
+    started, parsed = time.perf_counter(), proposal.parsed
+    attempt = _proposed(proposal, tuning=trials is not None)
+
+    def unscored(verdict: str, **changes: Any) -> Assessment:
+        failed = runner.with_spending(replace(attempt, verdict=verdict, **changes), started)
+        return Assessment(failed, (), search.best_score, search.validation)
+
+    if parsed.policy is None:
+        return unscored("the model sees no improvement" if parsed.resigned else "no policy")
     try:
         assessed = _assessed(attempt, proposal, search, runner, trials)
-        runner.faults = 0
-        return replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
-    except BudgetExhausted:
-        raise
+    except BudgetExhausted as error:
+        notes = {**attempt.notes, STOPPED.key: str(error)}
+        return unscored("not scored: the episodes are used up", saved=saved(parsed.policy), notes=notes)
     except Exception as error:
         if isinstance(error, EnvironmentFault):
             runner.note_fault(error, first=search.incumbent is None)
         problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
-        failed = replace(attempt, verdict="not scored", problems=(problem,))
-        return Assessment(runner.with_spending(failed, started), (), *unchanged)
+        return unscored("not scored", problems=(problem,))
+    runner.faults = 0
+    return replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
 
 
 def in_a_sentence(error: Exception) -> str:
@@ -96,40 +99,33 @@ def _assessed(
 ) -> Assessment:
     policy = proposal.parsed.policy
     assert policy is not None
-    # When real episodes are scarce, proposals of `builtin` are not played before tuning: most have weights of 0 only.
-    unplayed = proposal.standardised and runner.config.refine.most_episodes is not None
     attempt = replace(attempt, saved=saved(policy))
     if (twin := _repeated(attempt, search, runner)) is not None:
         notes = {**notes_of_episodes(twin), **attempt.notes, REPEATS.key: twin.number}
         words = f"the same policy as attempt {twin.number}, whose score it has"
         repeat = replace(attempt, score=twin.shared_score, played=twin.played, notes=notes, verdict=words)
         return Assessment(repeat, (), search.best_score, search.validation)
-    try:
-        is_first = proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts)
-        if is_first and not unplayed:
+    if proposal.standardised and runner.config.refine.most_episodes is not None:
+        # Where real episodes are scarce, proposals of `builtin` are not played before tuning: most weights are 0.
+        performance = Performance(None)
+    else:
+        if proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts):
             with telling("playing constant actions, of which the search starts with the best"):
                 policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
-        performance = Performance(None) if unplayed else runner.perform(proposal.number, policy)
-    except BudgetExhausted as error:
-        notes = {**attempt.notes, STOPPED.key: str(error)}
-        unscored = replace(attempt, verdict="not scored: the episodes are used up", notes=notes)
-        return Assessment(unscored, (), search.best_score, search.validation)
-    performance = _comparable(policy, performance, search, runner)
+        performance = _comparable(policy, runner.perform(proposal.number, policy), search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
-    policy, performance, tuned, refined, why_untuned = _tuned(
-        attempt, policy, performance, search, runner, trials=trials, floor=floor
-    )
+    tuning = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
+    policy, performance, refined = tuning.policy, tuning.performance, tuning.refined
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
-    assert performance.score is not None
     contest, best_score = _contest(policy, performance, search, runner)
     words = str(contest) if contest is not None else "the first policy"
     attempt = replace(
         with_performance(attempt, policy, performance, contest),
-        tuned=tuned,
+        tuned=tuning.tuned,
         accepted=contest is None or contest.verdict == "better",
-        verdict=words + (f"; not tuned: {why_untuned}" if why_untuned else ""),
+        verdict=words + (f"; not tuned: {tuning.why_not}" if tuning.why_not else ""),
     )
     watched: Sequence[Trajectory] = ()
     if refined is not None:
@@ -263,13 +259,10 @@ class _Tuning(NamedTuple):
 
 def _why_untuned(policy: Policy, trials: Trials, config: RunConfig) -> str:
     """Return why a method did nothing: the policy has no numbers for it, or the episodes are too few."""
-    choices = isinstance(policy, TablePolicy) and all(actuator.is_choice for actuator in policy.task.actuators)
-    entries = policy.grid.size if isinstance(policy, TablePolicy) and choices else 0
-    if not trials.tunable(policy).size and not entries:
+    if not trials.tunable(policy).size and not is_choice_table(policy):
         return "it has no numbers to tune"
-    limit = "--max-steps" if config.max_steps is not None else "--max-episodes"
     if trials.episodes <= 0:
-        return f"{limit} leaves too few episodes"
+        return f"{'--max-steps' if config.max_steps is not None else '--max-episodes'} leaves too few episodes"
     return f"{trials.episodes:,} episodes are too few for it"
 
 
@@ -284,33 +277,29 @@ def _tuned(
     floor: float,
 ) -> _Tuning:
     """Tune a policy, and return the better of both."""
-    score, method = performance.score, runner.config.refine.method
-    trials = trials or runner.trials(attempt.number, SHAPING.of(attempt))
-    if method is None:
+    score, refining, shaping = performance.score, runner.config.refine, SHAPING.of(attempt)
+    if refining.method is None:
         return _Tuning(policy, performance, Tuned())
-    if trials.episodes <= 0:
-        trials = replace(trials, floor=floor)
-        return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
-    careful = not floor and runner.config.refine.most_episodes is None and already_works(score, search)
+    careful = not floor and refining.most_episodes is None and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
+    attempts = [*search.attempts, attempt]
+    trials = replace(trials or runner.trials(attempt.number, shaping), attempts=attempts, first_step=first_step)
     try:
         starts_anew = floor and starts_new_search(attempt, search.attempts)
         state = None if starts_anew else _tuning_state(policy, attempt, search, first_step)
-        attempts = [*search.attempts, attempt]
-        trials = replace(trials, attempts=attempts, first_step=first_step, floor=floor, state=state)
-        refined = refine(policy, method, trials, runner.config.seed + attempt.number)
+        trials = replace(trials, floor=floor, state=state)
+        refined = None
+        if trials.episodes > 0:
+            refined = refine(policy, refining.method, trials, runner.config.seed + attempt.number)
         if refined is None:
             return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
         # A run cannot be resumed with a policy that cannot be read back.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
-    except BudgetExhausted as error:
-        if score is None:
+    except Exception as error:  # keep the proposal; with a limit of steps, episodes may have become too long
+        if score is None and isinstance(error, BudgetExhausted):
             raise
-        # Steps are limited, and episodes have become longer than those before: keep the untuned proposal.
-        return _Tuning(policy, performance, Tuned(f"{method}, given up: {error}"))
-    except Exception as error:  # keep the untuned proposal
-        return _Tuning(policy, performance, Tuned(f"{method}, given up: {in_a_sentence(error)}"))
+        return _Tuning(policy, performance, Tuned(f"{refining.method}, given up: {in_a_sentence(error)}"))
     finally:
         runner.tell(None)
     assert tuned.score is not None
@@ -318,8 +307,8 @@ def _tuned(
     if score is not None:
         ones = replace(tuned.score, violations=tuned.violations), replace(score, violations=performance.violations)
         found = on_common_episodes(*ones, HIGHER_MEAN)
-        result = _to(found.incumbent.mean, found.challenger.mean)
-    words = _refinement_in_words(refined, result, SHAPING.of(attempt))
+        result = f"{found.incumbent.mean:.4g} to {found.challenger.mean:.4g}"
+    words = _refinement_in_words(refined, result, shaping)
     if found is not None and found.verdict != "better":
         dropped = Tuned(words + _reason_for_dropping(found), tuning=refined.state)
         return _Tuning(policy, performance, dropped, refined)
@@ -368,7 +357,8 @@ def _refinement_in_words(refined: Refined, result: str, shaping: Shaping | None)
         cost = f"{refined.place}, {cost} of the environment"
     what, remark = "entries" if METHODS[refined.method].for_tables else "constants", ""
     if shaping is not None and shaping.objective:
-        cost += " for its objective" + (f" ({_to(*refined.climb)})" if refined.climb is not None else "")
+        cost += " for its objective"
+        cost += f" ({refined.climb[0]:.4g} to {refined.climb[1]:.4g})" if refined.climb is not None else ""
     if shaping is not None and shaping.potential and refined.method != "q":
         remark = "; its potential was not used: only q uses one"
     return f"{refined.method} over {refined.constants} {what}, {cost}: {result}{remark}"
@@ -382,10 +372,6 @@ def _reason_for_dropping(found: Race) -> str:
     return f", dropped: it violates `{worst.name}` in {share} of {worst.episodes} episodes (limit {limit})"
 
 
-def _to(before: float, after: float) -> str:
-    return f"{before:.4g} to {after:.4g}"
-
-
 def _contest(
     policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner
 ) -> tuple[Race | None, Score]:
@@ -393,24 +379,16 @@ def _contest(
 
     Return the race, None with the first policy, and the score of the winner on all episodes played for the comparison.
     """
-    best, best_policy, usual = search.best, search.incumbent, runner.config.episodes
-    ours, theirs = performance.score, search.best_score
+    best, usual, ours, theirs = search.best, runner.config.episodes, performance.score, search.best_score
     assert ours is not None
-    if best is None or best_policy is None or theirs is None:
+    if best is None or best.policy is None or theirs is None:
         return None, ours
-    # A challenger that is not ahead has lost. After the last prolongation both are nearly equally good.
-    levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
-    scores = [ours, theirs]
+    contenders, scores = (policy, best.policy), [ours, theirs]
+    violations = performance.violations, violations_of(best)
 
-    def entrant(side: int, contender: Policy, violations: tuple[Violations, ...]) -> Entrant:
-        def score(count: int) -> Score:
-            scores[side] = runner.prolong(contender, scores[side], count)
-            return replace(scores[side], violations=violations)
-
-        return score
-
-    challenger = entrant(0, policy, performance.violations)
-    incumbent = entrant(1, best_policy, violations_of(best))
+    def score(side: int, count: int) -> Score:
+        scores[side] = runner.prolong(contenders[side], scores[side], count)
+        return replace(scores[side], violations=violations[side])
 
     def common() -> int:
         return min(score.episodes for score in scores if not score.exact)
@@ -423,11 +401,13 @@ def _contest(
             for count in (wanted,) if runner.config.max_steps is None else range(common() + 1, wanted + 1):
                 if count > common() and not runner.affords(count, *scores):
                     break
-                challenger(count)
-                incumbent(count)
+                score(0, count)
+                score(1, count)
             yield common()
             if common() < wanted:
                 return
 
-    found = race(challenger, incumbent, lengths(), levels)
+    # A challenger that is not ahead has lost. After the last prolongation both are nearly equally good.
+    levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
+    found = race(partial(score, 0), partial(score, 1), lengths(), levels)
     return found, scores[1] if found.verdict != "better" else first_episodes(scores[0], found.challenger.episodes)

@@ -80,13 +80,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
                 search.turns += conversation_turn(proposal.exchanges)
         else:
             count = config.iterations
-            search.stopped = (
-                f"all {count} iterations are done"
-                if count > 2
-                else "both iterations are done"
-                if count == 2
-                else "its one iteration is done"
-            )
+            search.stopped = f"all {count} iterations are done" if count > 1 else "its one iteration is done"
     except BudgetExhausted as error:
         search.stopped = str(error)
     # With the episodes left, tune an earlier policy that was still improving, then the best; no model is asked.

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from policygen.episodes.exact import Sampler, exact_score
 from policygen.episodes.players import Players, evaluate
@@ -31,7 +30,7 @@ from policygen.runs.listeners import Activity, TuningProgress
 from policygen.runs.notes import VIOLATIONS, made_notes
 from policygen.runs.state import Search
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, WARM_UP_SHARE, episodes_of_tuning
-from policygen.search.refine.tunable import Trials
+from policygen.search.refine.tunable import Trials, Vector
 from policygen.tasks.environments import fits
 from policygen.tasks.task import Perturbation, Task
 from policygen.telling import telling
@@ -40,8 +39,13 @@ from policygen.telling import telling
 MOST_FAULTS = 5
 START_EPISODES = 12  # least number that each constant action plays when a run begins, if they are affordable
 RACERS = 8  # constant actions that race when a run begins
-CLEAR = 0.16  # one-sided level at which a constant action is better than the first policy: about one standard error
-Scores = npt.NDArray[np.float64]
+# A constant action is better than the first policy if it is ahead by about one standard error.
+CLEARLY = Levels(gain=0.16, loss=1)
+FINAL_EPISODES = 100  # of the final score; more if those of the best policy are short and vary
+MOST_FINAL = 2_000
+FINAL_STEPS = 5_000  # of the final score, if its episodes are short
+FRAGILITY = (Perturbation("action_delay", 1, 1), Perturbation("sensor_noise", 0.02, 0.02))
+FRAGILITY_EPISODES = 20
 T = TypeVar("T")
 
 
@@ -102,27 +106,22 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             self.ledger.charge_episodes(len(seeds))  # raises
         trajectories: list[Trajectory] = []
         while len(trajectories) < len(seeds):
-            some = seeds[len(trajectories) :][: self._at_once]
+            safe = self.ledger.safe_episodes
+            some = seeds[len(trajectories) :][: safe if safe is None else max(1, safe)]
             trajectories += self._counted(len(some), partial(self.players.play, actor, some), tuning=tuning)
         self._note_lengths(trajectories)
         return trajectories
 
     def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
         """Play each policy on each seed for tuning: all together, or one policy after the other if steps are scarce."""
-        count = len(policies) * len(seeds)
-        if self._at_once is None or self._at_once >= count:
+        count, safe = len(policies) * len(seeds), self.ledger.safe_episodes
+        if safe is None or max(1, safe) >= count:
             found = self._counted(count, lambda: self.players.play_many(policies, seeds), tuning=True)
             self._note_lengths([one for some in found for one in some])
             return found
         if not self.ledger.affords_episodes(count):
             self.ledger.charge_episodes(count)  # raises
         return [self.play(policy, tuple(seeds), tuning=True) for policy in policies]
-
-    @property
-    def _at_once(self) -> int | None:
-        """The number of episodes played together: no more than surely keep within the limit of steps."""
-        safe = self.ledger.safe_episodes
-        return None if safe is None else max(1, safe)
 
     def _note_lengths(self, trajectories: Sequence[Trajectory]) -> None:
         """Let the budget count longer episodes from now on, if these were longer than those before."""
@@ -187,29 +186,37 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """
         return self._seeds("search", self.config.episodes, (number - 1) * self.config.episodes if exact else 0)
 
+    def course(self, purpose: str, count: int) -> Course:
+        """Return a course of races on this many seeds for a purpose; its episodes are charged."""
+        return Course(self.task, self._seeds(purpose, count), self.play, self.players.engine, self.mdp)
+
     def best_start(self, policies: Sequence[Policy]) -> Policy:
         """Return the winner of races on a few common episodes: the first policy, unless another is clearly better.
 
         Of many policies, one episode each chooses those that race. All this takes a tenth of the episodes left at most;
         with fewer than two for each racer, the first is returned.
         """
+
+        def rank(score: Score) -> tuple[float, float]:
+            return excess(score.violations), -score.mean
+
         count = max(START_EPISODES, self.config.episodes // 4)
-        course = Course(self.task, self._seeds("search", count), self.play, self.players.engine, self.mdp)
+        course = self.course("search", count)
         if self.mdp is None or self.task.requirements or exact_score(policies[0], self.mdp) is None:
             room = self.ledger.episodes_left // 10 if self.ledger.episodes_left is not None else sys.maxsize
             if len(policies) > RACERS:
                 first, *others = policies[: max(RACERS, room - RACERS)]  # room for a second episode of each racer
                 room -= max(0, len(others) + 1 - RACERS)
                 if len(others) >= RACERS:
-                    others.sort(key=lambda policy: _rank(course.score(policy, 1)))
+                    others.sort(key=lambda policy: rank(course.score(policy, 1)))
                 policies = [first, *others[: RACERS - 1]]
             count = min(count, room // len(policies))
             if count < 2:
                 return policies[0]
         best = policies[0]
         for policy in policies[1:]:
-            found = race(course.entrant(policy), course.entrant(best), [count], Levels(gain=CLEAR, loss=1))
-            best = policy if found.verdict == "better" else best
+            if race(course.entrant(policy), course.entrant(best), [count], CLEARLY).verdict == "better":
+                best = policy
         return best
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
@@ -251,13 +258,12 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         Args:
             shaping: objective that replaces the return.
         """
-        measure = Measure(self.task, shaping) if shaping is not None else None
         episodes, refining = episodes_of_tuning(number, self.config, self.ledger.episodes_left), self.config.refine
         if episodes and refining.most_episodes is not None and self.config.max_steps is not None:
             # Until lengths are measured, `episodes_left` counts episodes of full length. Real ones may be much shorter:
             # `affords` is called before each.
             episodes = refining.episodes or EPISODES_OF_TUNING
-        return self._trials(number, episodes, measure)
+        return self._trials(number, episodes, Measure(self.task, shaping) if shaping is not None else None)
 
     def last_trials(self, number: int, turns: int) -> Trials | None:
         """Return the budget of attempt `number`, the first of `turns` that only tune; None if it is too small.
@@ -275,7 +281,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         aim = measure if measure is not None and measure.objective is not None else None
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
-        def count(more: int, returns: Sequence[float] | Scores) -> None:
+        def count(more: int, returns: Sequence[float] | Vector) -> None:
             nonlocal played
             played += more
             self.tell(TuningProgress(number, played, episodes, float(np.mean(returns)) if more else None, since))
@@ -283,22 +289,21 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         def play(policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
             if not played:
                 count(0, ())
-            more = len(policies) * len(seeds)
             trajectories = self._play_many(policies, seeds)
-            count(more, [t.episode_return for some in trajectories for t in some])
+            count(len(policies) * len(seeds), [t.episode_return for some in trajectories for t in some])
             return trajectories
 
-        def score(trajectories: Sequence[Sequence[Trajectory]], aim: Measure | None = None) -> Scores:
+        def score(trajectories: Sequence[Sequence[Trajectory]], aim: Measure | None = None) -> Vector:
             every = [trajectory for some in trajectories for trajectory in some]
             found = aim.sums(every) if aim is not None else np.array([t.episode_return for t in every])
             return penalty(found.reshape(len(trajectories), -1).mean(axis=1), trajectories)
 
-        def halves(policies: Sequence[Policy], seeds: Sequence[int]) -> list[Scores]:
+        def halves(policies: Sequence[Policy], seeds: Sequence[int]) -> list[Vector]:
             trajectories, middle = play(policies, seeds), len(seeds) // 2
             parts = slice(middle), slice(middle, None)
             return [score([some[part] for some in trajectories], aim) for part in parts]
 
-        def practice(actor: Actor, seeds: Sequence[int]) -> Scores:
+        def practice(actor: Actor, seeds: Sequence[int]) -> Vector:
             if sampler is None:
                 found = np.array([t.episode_return for t in self.play(actor, tuple(seeds), tuning=True)])
             else:
@@ -307,11 +312,6 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
                 self.ledger.count_steps(int(lengths.sum()), tuning=True)
             count(len(seeds), found)
             return found
-
-        def affords(count: int) -> bool:
-            # The result has to be scored, too.
-            left = self.ledger.episodes_left
-            return left is None or left >= self.config.episodes + count
 
         return Trials(
             lambda policies, seeds: score(play(policies, seeds)),
@@ -323,7 +323,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             halves=halves,
             watch=lambda policy, seeds: play([policy], seeds)[0],
             seen=[e.trajectory for e in self._buffer] if self.config.refine.most_episodes is not None else [],
-            affords=affords,
+            affords=lambda count: self.ledger.affords_episodes(self.config.episodes + count),  # the result is scored
             mdp=self.mdp,
         )
 
@@ -331,8 +331,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
     def affords(self, wanted: int, *scores: Score) -> bool:
         """Whether the limit allows extending each score to `wanted` episodes."""
-        lacking = sum(max(0, wanted - score.episodes) for score in scores)
-        return self.ledger.affords_episodes(lacking)
+        return self.ledger.affords_episodes(sum(max(0, wanted - score.episodes) for score in scores))
 
     def note_fault(self, error: EnvironmentFault, *, first: bool) -> None:
         """Count a proposal for which the environment failed.
@@ -363,15 +362,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return last if last.counts.episodes == self.ledger.episodes else replace(last, counts=self._counts())
 
     def _counts(self) -> Counts:
-        ledger, seconds = self.ledger, time.perf_counter() - self._started
-        return Counts(ledger.episodes, ledger.env_steps, ledger.tuning_steps, seconds)
-
-
-FINAL_EPISODES = 100  # of the final score; more if those of the best policy are short and vary
-MOST_FINAL = 2_000
-FINAL_STEPS = 5_000  # of the final score, if its episodes are short
-FRAGILITY = (Perturbation("action_delay", 1, 1), Perturbation("sensor_noise", 0.02, 0.02))
-FRAGILITY_EPISODES = 20
+        seconds = time.perf_counter() - self._started
+        return Counts(self.ledger.episodes, self.ledger.env_steps, self.ledger.tuning_steps, seconds)
 
 
 def usual_perturbations(task: Task, config: RunConfig) -> tuple[Perturbation, ...]:
@@ -421,8 +413,3 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))
     with telling(f"playing {len(seeds):,} fresh episodes of the best policy"):
         return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)
-
-
-def _rank(score: Score) -> tuple[float, float]:
-    """Return a key that puts the better score first: requirements come before returns."""
-    return excess(score.violations), -score.mean

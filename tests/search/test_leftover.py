@@ -51,7 +51,7 @@ def test_the_rest_of_the_episodes_tunes_the_best_and_asks_nobody(whole: policyge
     assert all(a.tuned.refinement for a in more)
     assert figure(result, "episodes") <= 1_200
     assert sum(one.is_asked for one in result.attempts[1:]) == 2
-    assert result.record.summary.stopped == "both iterations are done"
+    assert result.record.summary.stopped == "all 2 iterations are done"
 
 
 def test_without_a_limit_or_without_tuning_nothing_is_left() -> None:

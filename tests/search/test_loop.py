@@ -215,7 +215,7 @@ def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
 def test_a_score_that_luck_explains_is_played_longer_and_ends_no_run() -> None:
     result = run([LEANING, LEANING], seed=3, stop_at=41.5)
     assert result.attempts[1].standing.validated_mean == pytest.approx(41.7)
-    assert result.record.summary.stopped == "both iterations are done"
+    assert result.record.summary.stopped == "all 2 iterations are done"
     assert result.attempts[2].standing.validated_episodes == 40
 
 

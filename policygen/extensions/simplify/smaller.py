@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.race import Course, Race, lengths_up_to, race
-from policygen.episodes.score import episode_seeds
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, PolicygenError
 from policygen.files import find_run
@@ -116,12 +115,8 @@ def simplified_best(search: Search, runner: EpisodeRunner) -> Successor | None:
     if not isinstance(best, TablePolicy) or limit < 6 * usual or _proposing(runner.config.llm) != "builtin":
         return None
 
-    def course(purpose: str, count: int) -> Course:
-        seeds = episode_seeds(runner.config.seed, purpose, count)
-        return Course(search.task, seeds, runner.play, runner.players.engine, search.mdp)
-
     runner.tell("simplifying the best table")
-    found = simplify(best, course, 5 * usual, limit=limit, candidates=MOST_CELLS / best.grid.size)
+    found = simplify(best, runner.course, 5 * usual, limit=limit, candidates=MOST_CELLS / best.grid.size)
     return Successor(str(found), found.policy if found.race is not None else None, found.race)
 
 

@@ -17,7 +17,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure
 from policygen.policies.table import TablePolicy
 from policygen.runs.tuning import SEEDS_PER_GENERATION
-from policygen.search.refine.tunable import Refined, Trials
+from policygen.search.refine.tunable import Refined, Trials, is_choice_table
 from policygen.tasks.task import Task
 
 SWEEPS = 2  # over all entries
@@ -34,7 +34,7 @@ def choosing_table(policy: Policy, method: str, measure: Measure | None) -> Tabl
     Raises:
         PolicyError: it is not, or one of them has memory.
     """
-    if not isinstance(policy, TablePolicy) or not all(actuator.is_choice for actuator in policy.task.actuators):
+    if not is_choice_table(policy):
         raise PolicyError(f"{method} learns tables that choose among named actions; tune other policies by cma")
     if policy.remembers:
         raise PolicyError(f"{method} learns tables without memory; tune this one by cma or coordinate")

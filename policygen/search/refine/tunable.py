@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -126,6 +126,11 @@ class Refined:
     place: str = ""
 
 
+def is_choice_table(policy: Policy) -> TypeGuard[TablePolicy]:
+    """Whether a policy is a table whose actions are all choices among labels."""
+    return isinstance(policy, TablePolicy) and all(actuator.is_choice for actuator in policy.task.actuators)
+
+
 def refine(policy: Policy, method: str, trials: Trials, seed: int) -> Refined | None:
     """Tune a policy's numbers within a budget of episodes.
 
@@ -139,11 +144,10 @@ def refine(policy: Policy, method: str, trials: Trials, seed: int) -> Refined | 
     Returns:
         The tuned policy and the course of its tuning; None if there is nothing to tune or the budget is too small.
     """
-    table = isinstance(policy, TablePolicy) and all(a.is_choice for a in policy.task.actuators)
     # If a table has constants (in its own features or bins), these are tuned and not its entries, unless the entries
     # can be improved exactly.
     exact = trials.mdp is not None and not policy.remembers
-    choices = table and (exact or trials.tunable(policy).size == 0)
+    choices = is_choice_table(policy) and (exact or trials.tunable(policy).size == 0)
     found: Refined | None = METHODS[method_for(method, choices=choices, exact=exact)](policy, trials, seed)
     return found
 
