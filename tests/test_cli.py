@@ -108,6 +108,7 @@ MISTAKES = [
     ("eval nope.txt --task cartpole", "cannot read nope.txt"),
     ("eval bytes.txt --task cartpole", "bytes.txt is not a UTF-8 text file"),
     ("eval policy.txt --episodes 1", "--episodes"),
+    ("new CartPole-v1 -o file/pole.toml", "cannot create 'file': File exists; choose another -o"),
     ("plot", "Missing argument 'RUN|SWEEP|best.json|POLICY.txt...'"),
     ("plot notes.md", "notes.md is not a run folder"),
     ("plot policy.txt --episode -o e.txt", "cannot write e.txt"),

@@ -69,14 +69,6 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     assert "names the module `rooms`, which would run its code; if you know the file, add --trust" in refused.stderr
 
 
-def test_a_task_file_in_a_folder_that_cannot_be_created_is_a_sentence(line: Line) -> None:
-    Path("taken").touch()
-    said = line("new", "CartPole-v1", "-o", "taken/cartpole.toml")
-    assert (said.code, said.err) == (2, "Error: cannot create 'taken': File exists; choose another -o\n")
-    said = line("new", "CartPole-v1", "-o", "deep/er/cartpole.toml")
-    assert (said.code, Path("deep/er/cartpole.toml").is_file()) == (0, True)
-
-
 FAULTY = (
     ROOM
     + """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import CHECKOUT, Line
 
-from policygen.cli.preparing import describe_task, list_tasks
+from policygen.cli.preparing import describe_task
 from policygen.errors import TaskError, UsageError
 from policygen.extensions.sweeps.plan import list_suites
 from policygen.files import list_resources
@@ -15,12 +15,14 @@ from policygen.files import list_resources
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def test_the_list_has_a_line_a_task_under_its_header_also_for_one_that_cannot_be_read(line: Line) -> None:
-    Path("envs").mkdir()
+def test_the_list_has_a_line_a_task_and_a_suite_also_for_one_that_cannot_be_read(line: Line) -> None:
+    Path("envs/suites").mkdir(parents=True)
+    Path("envs/suites/broken.toml").write_text("tasks = 3")
     shipped = (CHECKOUT / "envs/frozenlake.toml").read_text()
     Path("envs/pond.toml").write_text(shipped.replace("frozenlake", "pond"))
     Path("envs/broken.toml").write_text("gym_id = 3")
-    header, *rows, empty, other = line("tasks").out.partition("\n\nsuites")[0].splitlines()
+    said, _, suites = line("tasks").out.partition("\n\nsuites, for policygen sweep:\n")
+    header, *rows, empty, other = said.splitlines()
     assert header.split() == ["task", "environment", "policy", "cells", "solved"]
     assert [row.split()[0] for row in rows] == sorted(list_resources("envs", ".toml"))
     (broken,) = [row for row in rows if row.startswith("broken ")]
@@ -28,6 +30,9 @@ def test_the_list_has_a_line_a_task_under_its_header_also_for_one_that_cannot_be
     (lake,) = [row.split() for row in rows if row.startswith("frozenlake ")]
     assert lake == ["frozenlake", "FrozenLake-v1", "table", "16", "0.7"]
     assert (empty, other) == ("", "Any Gymnasium id works too: policygen run Blackjack-v1")
+    assert [one.partition(":")[0] for one in suites.splitlines()] == sorted(list_suites())
+    assert "quick: cartpole, frozenlake, nim" in suites
+    assert "broken: suite broken.toml: the key `name` is missing" in suites
 
 
 def test_a_description_has_every_quantity_action_and_sentence(line: Line) -> None:
@@ -40,16 +45,6 @@ def test_a_description_has_every_quantity_action_and_sentence(line: Line) -> Non
     assert "assumed: " not in describe_task("MountainCar-v0")
     with pytest.raises(TaskError, match="did you mean mountaincar"):
         describe_task("mountaincat")
-
-
-def test_the_list_ends_with_a_line_a_suite() -> None:
-    Path("envs/suites").mkdir(parents=True)
-    Path("envs/suites/broken.toml").write_text("tasks = 3")
-    heading, *lines = list_tasks().partition("\n\nsuites")[2].splitlines()
-    assert heading == ", for policygen sweep:"
-    assert [line.partition(":")[0] for line in lines] == sorted(list_suites())
-    assert "quick: cartpole, frozenlake, nim" in lines
-    assert any(line.startswith("broken: suite broken.toml: the key `name` is missing") for line in lines)
 
 
 def test_a_setting_that_no_run_would_take_is_refused_with_its_file_key_and_value(tmp_path: Path) -> None:

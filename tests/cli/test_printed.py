@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
-from support import ALWAYS_DOWN, Line, Said, Written, fenced
+from support import ALWAYS_DOWN, Line, Said, fenced
 
-import policygen
 from policygen.cli import commands
 
 ROOM = """
@@ -85,13 +84,3 @@ def test_every_command_that_is_printed_can_be_pasted(own: bool, typed: Line) -> 
         paste(typed("resume", run).err)
         paste(typed("sweep", *task, *SMALL, *asking, "--seeds", 2, "--max-calls", 2, "--out", "my sweep").out)
         assert [words[0] for words in done[2:]] == ["show", "resume", "compare"]
-
-
-def test_what_only_a_program_can_repeat_has_no_command(line: Line) -> None:
-    made = policygen.run("frozenlake", llm=Written([ALWAYS_DOWN]), iterations=1, episodes=2)
-    assert line("report", made.folder).code == 0
-    page = unescape(Path("report.html").read_text())
-    assert "its own model or environment, so no command can repeat it" in page
-    assert [words for words in printed(page) if words[0] == "run"] == [
-        ["run", "frozenlake", "--llm", f"replay:{made.folder}", *FINAL]
-    ]

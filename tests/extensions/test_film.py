@@ -66,17 +66,6 @@ def test_a_film_takes_the_episodes_of_the_score(falling):
     assert list(shown) == ["episode 1 of 3", "episode 2 of 3", "episode 3 of 3"]
 
 
-def test_the_best_the_worst_and_the_median_are_chosen(falling):
-    returns = policygen.score(falling, episodes=5, seed=3).returns
-    chosen = {}
-    for which in ("best", "worst", "median"):
-        ((title, episode),) = film.takes(falling, episodes=5, seed=3, which=which).items()
-        assert title == f"{which} of 5"
-        chosen[which] = episode.episode_return
-    assert chosen == {"best": max(returns), "worst": min(returns), "median": sorted(returns)[2]}
-    assert list(film.takes(falling, episodes=1, which="worst")) == ["worst of 1"]
-
-
 def test_the_frames_of_a_gif_are_the_pictures_of_the_environment_above_the_signals(falling, monkeypatch):
     monkeypatch.setattr(film, "MOST_FRAMES", 80)
     shown = film.takes(falling)

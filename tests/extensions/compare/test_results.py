@@ -44,19 +44,14 @@ def test_monitor_files_of_parallel_environments_are_one_run_in_order_of_time() -
     assert run.costs == {"episodes": 4, "env_steps": 80, "seconds": 2.5}
 
 
-def test_a_row_that_a_crash_has_cut_or_joined_is_left_out() -> None:
-    rows = "9,20,1\n1,20,2.8,20,3\n5,20,4\n7,2"
-    run = read_training(written(f'#{{"t_start": 0}}\nr,l,t\n{rows}'), "t", "PPO")
-    assert run.curve[1].tolist() == [9, 7]
-    (first, *_) = rows.splitlines()
-    run = read_training(written(f'#{{"t_start": 0}}\nr,l,t\n1,20,2.8,20,3\n{first}\n'), "t", "PPO")
-    assert run.curve[1].tolist() == [9]
-
-
 @pytest.mark.parametrize(
-    "row", ["2.53.5,20,2.5", "-2-3.5,20,2.5", "2,20-3,2.5", '2,20,2.5#{"t_start": 3}\nr,l,t', "2,20,2.5#{}\nr,l,t"]
+    "row",
+    [
+        *("7,2", "1,20,2.8,20,3", "2.53.5,20,2.5", "-2-3.5,20,2.5", "2,20-3,2.5"),
+        *('2,20,2.5#{"t_start": 3}\nr,l,t', "2,20,2.5#{}\nr,l,t"),
+    ],
 )
-def test_a_row_with_a_joined_cell_is_left_out(row: str) -> None:
+def test_a_row_that_a_crash_has_cut_or_joined_is_left_out(row: str) -> None:
     run = read_training(written(f'#{{"t_start": 0}}\nr,l,t\n-1e-05,20,1.5\n{row}\n4.0,20,4.5\n'), "t", "PPO")
     assert (run.costs["episodes"], run.costs["env_steps"]) == (2, 40)
 
