@@ -235,9 +235,8 @@ def templates(context: click.Context) -> None:
 
 @templates.command("show")
 @click.argument("name")
-@click.option("--shipped", is_flag=True, help="Print the shipped one, even if a copy of yours replaces it.")
 @click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
-def show_template(name: str, shipped: bool, variables: bool) -> None:
+def show_template(name: str, variables: bool) -> None:
     """Print template NAME as runs here use it."""
     from policygen.prompts.templates import text_of, used_templates
 
@@ -248,8 +247,8 @@ def show_template(name: str, shipped: bool, variables: bool) -> None:
         if others:
             say(f"(given too, but not used here: {', '.join(others)})", err=True)
         return
-    say(text_of(name, as_shipped=shipped).rstrip("\n"))
-    if not shipped and (parts := list(used_templates([name]))[1:]):
+    say(text_of(name).rstrip("\n"))
+    if parts := list(used_templates([name]))[1:]:
         say(f"(it uses {', '.join(parts)})", err=True)
 
 

@@ -272,12 +272,12 @@ def catalogue() -> list[tuple[str, str, str]]:
     return found
 
 
-def text_of(name: str, *, as_shipped: bool = False) -> str:
-    """Return the text of the template in use, or of the shipped one of that name."""
-    path = _shipped(name) if as_shipped else find_resource("templates", name, ".j2")
+def text_of(name: str) -> str:
+    """Return the text of the template of this name that prompts use."""
+    path = find_resource("templates", name, ".j2")
     if path is None:
-        hint = _nearest(name, (one for one in list_resources("templates", ".j2") if not as_shipped or _shipped(one)))
-        raise TemplateError(f"there is no {'shipped ' if as_shipped else ''}template `{name}`; {hint}")
+        hint = _nearest(name, list_resources("templates", ".j2"))
+        raise TemplateError(f"there is no template `{name}`; {hint}")
     return source_of(path)
 
 

@@ -50,7 +50,6 @@ def test_what_is_in_force_is_shown_with_its_parts() -> None:
     Path("templates").mkdir()
     Path("templates/_grid.j2").write_text("My bins.\n")
     assert templates("show", "_grid.j2").stdout == "My bins.\n"
-    assert templates("show", "_grid", "--shipped").stdout.strip() == SHIPPED["_grid"].strip()
 
 
 def test_a_copy_is_found_first_and_replaces_nothing() -> None:

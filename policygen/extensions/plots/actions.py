@@ -16,7 +16,7 @@ import numpy as np
 
 from policygen.episodes.players import Simulator
 from policygen.episodes.trajectory import Trajectory
-from policygen.errors import PolicygenError, UsageError
+from policygen.errors import UsageError
 from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, new_figure, save, style, with_unit
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -35,7 +35,6 @@ POINTS = 201  # of a continuous quantity
 MOST_SLICES = 6  # of a quantity
 MOST_ACTUATORS = 4
 SAMPLES = 2_000  # states at which the influence of a quantity is measured
-LARGEST_RANGE = 1e6  # many environments state the largest float where a value is unbounded
 ARROWS = {"left": "←", "down": "↓", "right": "→", "up": "↑"}
 _MARGIN = 0.1  # share of the visited range that a map adds on either side
 
@@ -90,7 +89,8 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
             equations.
 
     Raises:
-        UsageError: the policy reads nothing, or the range of a quantity is unknown.
+        UsageError: the policy reads nothing, or a quantity has no finite value in the episodes.
+        TaskError, EnvironmentFault: no episode can be played.
     """
     axes = _quantities(policy, episodes)
     if not axes:
@@ -157,35 +157,28 @@ def _quantities(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
     reader, behind = policy.reader, quantities_behind(policy)
     direct = policy.names_read() | {slot_of(name) for name in reader.previous}
     names = [name for name in reader.names if name in (direct if len(direct) <= 2 < len(behind) else behind)]
-    why = ""
     if not episodes:
-        try:
-            with Simulator(policy.task) as simulator:
-                episodes = simulator.play(policy, range(EPISODES))
-        except PolicygenError as error:
-            why = str(error)
+        with Simulator(policy.task) as simulator:
+            episodes = simulator.play(policy, range(EPISODES))
     along = [reader.along((one.observations[:-1], one.actions)) for one in episodes]
     paths = [dict(zip(reader.names, (np.asarray(c, np.float64) for c in columns), strict=True)) for columns in along]
     axes = []
     for name in names:
-        visited = np.concatenate([path[name] for path in paths] or [np.array([])])
-        ends = _range(policy.task, name, visited[np.isfinite(visited)])
-        if ends is None:
-            reason = f"no episode could be played: {why}" if why else "it has no value in the episodes"
-            raise UsageError(f"there is no map of the actions: the task states no range of `{name}`, and {reason}")
-        along_it = visited[:: max(1, len(visited) // SAMPLES)] if paths else rng.uniform(*ends, SAMPLES)
-        axes.append(_Axis(name, _label(policy.task, name), np.linspace(*ends, POINTS), along_it))
+        visited = np.concatenate([path[name] for path in paths])
+        if not np.isfinite(visited).any():
+            raise UsageError(f"there is no map of the actions: `{name}` has no finite value in the episodes")
+        values = np.linspace(*_range(policy.task, name, visited[np.isfinite(visited)]), POINTS)
+        samples = visited[:: max(1, len(visited) // SAMPLES)]
+        axes.append(_Axis(name, _label(policy.task, name), values, samples))
     return axes
 
 
-def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float] | None:
-    """Return the visited range of a quantity with a margin within its bounds, else its bounds; None without either."""
+def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float]:
+    """Return the visited range of a quantity with a margin that stays within its bounds."""
     low, high = next(((one.low, one.high) for one in task.observations if one.name == name), (-math.inf, math.inf))
-    if len(visited):
-        first, last = float(visited.min()), float(visited.max())
-        margin = _MARGIN * ((last - first) or 1.0)
-        return max(first - margin, min(low, first)), min(last + margin, max(high, last))
-    return (low, high) if 0 < high - low < LARGEST_RANGE else None
+    first, last = float(visited.min()), float(visited.max())
+    margin = _MARGIN * ((last - first) or 1.0)
+    return max(first - margin, min(low, first)), min(last + margin, max(high, last))
 
 
 def _label(task: Task, name: str) -> str:

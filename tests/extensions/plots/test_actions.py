@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from toys import HALVES, MOVES, SQUARE, TORQUE, linear, table, toy
 
 from policygen.episodes.players import Simulator
+from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.plots.actions import action_figure
 from policygen.extensions.plots.style import OKABE_ITO
 from policygen.policies.parse import parse
-from policygen.policies.policy import Policy
 from policygen.quantities.grid import Dimension, integer_dimension
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Observation
-from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
 
 
-def panels(policy: Policy) -> list[Axes]:
-    return [axes for axes in action_figure(policy).axes if axes.get_label() != "<colorbar>"]
+def panels(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
 
 
 def written(axes: Axes) -> list[str]:
@@ -36,10 +36,13 @@ def written(axes: Axes) -> list[str]:
     return [" ".join(rows[row]) for row in sorted(rows)]
 
 
-def bounded(*names: str) -> Task:
-    """A task that cannot be played, whose observations are between -1 and 1."""
+def figure_of(text: str, *names: str) -> Figure:
+    """The map of equations for an episode in which these observations go through all values between -1 and 1."""
     observations = tuple(Observation(name, low=-1.0, high=1.0) for name in names)
-    return replace(toy(TORQUE), observations=observations)
+    rng, values = np.random.default_rng(0), np.linspace(-1, 1, 2_001, dtype=np.float32)
+    seen = np.column_stack([rng.permutation(values) for _ in names])
+    episode = Trajectory(seen, np.zeros((2_000, 1), np.float32), np.zeros(2_000, np.float32), 0.0, 0, False, True)
+    return action_figure(linear(text, replace(toy(TORQUE), observations=observations)), [episode])
 
 
 def test_a_table_is_a_map_of_its_cells_with_arrows_and_colours() -> None:
@@ -58,12 +61,12 @@ def test_a_table_is_a_map_of_its_cells_with_arrows_and_colours() -> None:
 def test_further_dimensions_of_a_table_have_panels() -> None:
     actions = np.tile([[0, 1], [2, 3]], (3, 1, 1))
     actions[2, 0, 1] = 3
-    shown = panels(table(actions, Dimension("a", HALVES), *SQUARE))
+    shown = panels(action_figure(table(actions, Dimension("a", HALVES), *SQUARE)))
     assert shown[2].get_title() == "a [m]: 0.5 and above"
     assert [written(axes)[0] for axes in shown] == ["← ↓", "← ↓", "← ↑"]
     cell = np.arange(40)
     four = table((cell + cell // 8 + cell // 4) % 4, integer_dimension("a", 5), integer_dimension("d", 2), *SQUARE)
-    assert [axes.get_title() for axes in panels(four)][:3] == ["d: 0\nb: 0", "d: 0\nb: 1", "d: 1\nb: 0"]
+    assert [axes.get_title() for axes in panels(action_figure(four))][:3] == ["d: 0\nb: 0", "d: 0\nb: 1", "d: 1\nb: 0"]
 
 
 def test_a_dimension_that_no_row_reads_has_no_panels() -> None:
@@ -71,8 +74,9 @@ def test_a_dimension_that_no_row_reads_has_no_panels() -> None:
     a, _, c, d, e = np.indices(shape)
     names = zip("abcde", shape, strict=True)
     policy = table((a + c + d + e) % 4, *(integer_dimension(name, bins) for name, bins in names))
-    assert action_figure(policy).get_suptitle() == "toy: actions of the policy"
-    assert len(panels(policy)) == 4
+    figure = action_figure(policy)
+    assert figure.get_suptitle() == "toy: actions of the policy"
+    assert len(panels(figure)) == 4
 
 
 def test_equations_of_two_quantities_are_evaluated_over_the_visited_range() -> None:
@@ -92,30 +96,26 @@ def test_equations_of_two_quantities_are_evaluated_over_the_visited_range() -> N
 
 
 def test_more_quantities_of_equations_are_slices_or_held() -> None:
-    task = bounded("p", "q", "r", "s", "t")
-    shown = panels(linear("torque = 2*p + 1.5*q + 1.2*r + 0.001*s\n", task))
+    figure = figure_of("torque = 2*p + 1.5*q + 1.2*r + 0.001*s\n", *"pqrst")
+    shown = panels(figure)
     assert [axes.get_title().split(": ")[0] for axes in shown] == ["r"] * 3
     middle = shown[1].collections[0].get_array()
     assert middle[100, 100] == pytest.approx(0, abs=0.05)
     assert (middle.min(), middle.max()) == (-2, 2)
-    figure = action_figure(linear("torque = 2*p + 1.5*q + 1.2*r + 0.001*s\n", task))
     assert ", t" not in figure.get_suptitle()
     assert "held: s: " in figure.get_suptitle()
 
 
 def test_one_quantity_is_a_curve_and_features_replace_many_observations() -> None:
-    (axes,) = panels(linear("torque = 2*p\n", bounded("p")))
+    (axes,) = panels(figure_of("torque = 2*p\n", "p"))
     assert axes.get_ylabel() == "torque"
     assert axes.lines[0].get_ydata()[[0, 100, -1]].tolist() == [-2, 0, 2]
     swing = parse("let push = angle + spin + velocity\nleft = 0\nright = push\n", CARTPOLE, "linear").policy
-    (axes,) = panels(swing)
+    (axes,) = panels(action_figure(swing))
     assert axes.figure.get_supxlabel() == "push"
     assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "right"]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"), [("torque = 1\n", "reads nothing"), ("torque = 2*a\n", "states no range of `a`")]
-)
-def test_policies_without_a_map_say_why(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        action_figure(linear(text))
+def test_a_policy_that_reads_nothing_has_no_map() -> None:
+    with pytest.raises(UsageError, match="reads nothing"):
+        figure_of("torque = 1\n", "p")
