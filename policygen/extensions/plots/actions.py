@@ -168,8 +168,8 @@ def _quantities(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
         if not np.isfinite(visited).any():
             raise UsageError(f"there is no map of the actions: `{name}` has no finite value in the episodes")
         values = np.linspace(*_range(policy.task, name, visited[np.isfinite(visited)]), POINTS)
-        samples = visited[:: max(1, len(visited) // SAMPLES)]
-        axes.append(_Axis(name, _label(policy.task, name), values, samples))
+        some = visited[:: max(1, len(visited) // SAMPLES)]
+        axes.append(_Axis(name, _label(policy.task, name), values, some))
     return axes
 
 
