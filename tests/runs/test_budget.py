@@ -22,10 +22,6 @@ def allowance(book: Ledger, asked: Prompt, usd: float | None = None) -> int:
     return hold.tokens_out
 
 
-def check_cost(book: Ledger, usd: float | None) -> None:
-    allowance(book, prompt(), usd)
-
-
 def test_calls_are_counted_up_to_the_limit_and_not_beyond():
     book = ledger(max_calls=2)
     book.charge_call()
@@ -33,17 +29,10 @@ def test_calls_are_counted_up_to_the_limit_and_not_beyond():
     with pytest.raises(BudgetExhausted, match=r"all 2 calls \(--max-calls\) are used"):
         book.charge_call()
     assert book.calls == 2
-    with pytest.raises(BudgetExhausted):
-        ledger(max_calls=0).charge_call()
-
-
-def test_without_limits_nothing_is_refused():
-    book = ledger()
-    for _ in range(100):
-        book.charge_call()
-    book.charge_episodes(10**9)
-    check_cost(book, None)
-    assert allowance(book, prompt(10**6)) == book.config.max_output_tokens
+    unlimited = ledger()
+    unlimited.charge_call()
+    unlimited.charge_episodes(10**9)
+    assert allowance(unlimited, prompt(10**6), None) == unlimited.config.max_output_tokens
 
 
 def test_the_reply_may_be_as_long_as_the_tokens_that_are_left():
@@ -55,8 +44,6 @@ def test_the_reply_may_be_as_long_as_the_tokens_that_are_left():
     with pytest.raises(BudgetExhausted, match=r"could exceed 5,000 tokens \(--max-tokens\)"):
         allowance(book, prompt(16_000))
 
-
-def test_the_shortest_reply_that_is_worth_asking_for():
     limit = 1_300 + SHORTEST_REPLY
     assert allowance(ledger(max_tokens=limit), prompt()) == SHORTEST_REPLY
     with pytest.raises(BudgetExhausted):
@@ -75,16 +62,16 @@ def test_an_unknown_price_is_unknown_and_never_zero():
 
 def test_cost_is_checked_before_it_is_spent():
     book = ledger(max_usd=1.0)
-    check_cost(book, 1.0)
+    allowance(book, prompt(), 1.0)
     book.charge_reply(prompt(), Reply("", "m", usd=0.5))
-    check_cost(book, 0.5)
+    allowance(book, prompt(), 0.5)
     with pytest.raises(BudgetExhausted, match=r"could exceed 1 USD \(--max-usd\)"):
-        check_cost(book, 0.51)
+        allowance(book, prompt(), 0.51)
     with pytest.raises(BudgetExhausted, match="price is unknown"):
-        check_cost(book, None)
+        allowance(book, prompt(), None)
     book.charge_reply(prompt(), Reply("", "m"))
     with pytest.raises(BudgetExhausted, match="price is unknown"):
-        check_cost(book, 0.0)
+        allowance(book, prompt(), 0.0)
 
 
 def test_requests_under_way_exceed_no_budget_together():
@@ -118,7 +105,4 @@ def test_less_than_the_texts_can_be_is_not_believed(reported, charged):
     book = ledger()
     reply = Reply("y" * 3_000, "m", tokens_in=reported, tokens_out=reported, reasoning="z" * 1_000)
     assert book.charge_reply(prompt(), reply) == (charged, charged)
-
-
-def test_a_search_without_a_model_is_charged_nothing():
-    assert ledger().charge_reply(prompt(), Reply("y" * 400, "builtin", 0, 0, 0.0)) == (0, 0)
+    assert book.charge_reply(prompt(), Reply("y" * 400, "builtin", 0, 0, 0.0)) == (0, 0)  # no language model

@@ -100,17 +100,11 @@ def test_the_source_of_a_wrong_setting_is_named(tmp_path):
     file.write_text("seed = -1")
     with pytest.raises(UsageError, match=r"mine\.toml: `seed`: input should be greater than or equal to 0"):
         effective_config(LAKE, "frozenlake", file=file)
+    file.write_text("seed = ")
+    with pytest.raises(UsageError, match=r"mine\.toml is not valid TOML"):
+        effective_config(LAKE, "frozenlake", file=file)
     with pytest.raises(UsageError, match="the options: `seed`"):
         effective_config(LAKE, "frozenlake", options={"seed": -1})
-
-
-@pytest.mark.parametrize("content", [b"seed = ", b"\xff"])
-def test_a_config_file_that_is_not_toml_is_refused(tmp_path, content):
-    (tmp_path / "mine.toml").write_bytes(content)
-    with pytest.raises(UsageError, match=r"mine\.toml is not (valid TOML|a UTF-8 text file)"):
-        effective_config(LAKE, "frozenlake", file=tmp_path / "mine.toml")
-    with pytest.raises(UsageError, match=r"cannot read .*none\.toml: there is no such file"):
-        effective_config(LAKE, "frozenlake", file=tmp_path / "none.toml")
 
 
 def test_memory_is_for_the_linear_policies_of_builtin():

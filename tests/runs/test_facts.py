@@ -155,6 +155,8 @@ def test_a_note_of_another_file_is_shown_on_the_page_and_in_compare(
     best = [changes(None, played_of(run)) for run in runs]
     table = policygen.facts(runs[0])
     assert value(table, "changes of the action", "notes") == best[0]
+    assert value(table, "changes of the action", "attempt 0") > 0
+    assert Logbook(runs[0].folder).attempts() == list(runs[0].attempts)
     assert f"changes of the action: {number(best[0])} " in str(runs[0])
     assert f'<th scope="row">changes of the action</th><td>{number(best[0])} ' in page_of(runs[0].folder)
     compared = policygen.compare(*(run.folder for run in runs))

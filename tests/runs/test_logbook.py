@@ -18,7 +18,7 @@ from policygen.llm.messages import Exchange, FailedExchange, Message, Prompt, Re
 from policygen.llm.store import Transcript
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import CURVE_COLUMNS
-from policygen.runs.logbook import FolderInUse, Logbook, Summary, lock_folder
+from policygen.runs.logbook import FolderInUse, Logbook, lock_folder
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -62,18 +62,23 @@ def test_settings_and_task_come_back_as_they_were() -> None:
     assert {"python", "numpy", "gymnasium"} <= set(versions)
 
 
-def test_exchanges_come_back_as_they_were() -> None:
-    logbook = new()
+def test_exchanges_come_back_as_they_were_and_each_long_message_is_written_once(tmp_path: Path) -> None:
     reply = Reply("| 0 | left |\u2028", "m", 3, None, None, 0.5, True, "hm\n", "length")
-    exchanges = [Exchange(1, 0, PROMPT, reply, 2), FailedExchange(1, 1, PROMPT, 6, "gave up")]
+    system = Message("system", "s" * 1_000)
+    prompts = [Prompt((system, Message("user", f"{number} " * 500))) for number in (0, 1, 1)]
+    exchanges = [Exchange(number, 0, prompt, reply, 2) for number, prompt in enumerate([PROMPT, *prompts])]
+    exchanges.append(FailedExchange(4, 1, PROMPT, 6, "gave up"))
+    path = tmp_path / "transcript.jsonl"
+    written = Transcript(path)
     for exchange in exchanges:
-        logbook.transcript.record(exchange)
-    assert list(logbook.transcript.exchanges()) == exchanges
+        written.record(exchange)
+    assert path.read_text().count(system.content) == 1
+    assert list(Transcript(path).exchanges()) == exchanges
 
 
 def test_every_run_gets_a_folder_of_its_own() -> None:
-    folders = [new().folder for _ in range(5)]
-    assert len(set(folders)) == 5
+    folders = {new().folder for _ in range(5)}
+    assert len(folders) == 5
     assert all(folder.name.startswith("frozenlake-builtin-") for folder in folders)
     assert "-replay-" in new(llm="replay:a/b/c").folder.name  # and not the address
 
@@ -135,7 +140,7 @@ def test_a_request_without_an_answer_is_counted_and_one_with_an_answer_only_once
     ]
 
 
-def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path) -> None:
+def test_every_file_says_its_form_and_another_version_is_refused_in_a_sentence(folder: Path) -> None:
     for name, read in (
         ("config.toml", lambda book: book.config()),
         ("task.json", lambda book: book.task()),
@@ -152,27 +157,14 @@ def test_every_file_says_its_form_and_a_later_one_is_not_guessed_at(folder: Path
         with pytest.raises(LogbookError, match=f"{name} was written by a later version.*update policygen"):
             read(Logbook(folder))
         path.write_text(text)
-
-
-@pytest.mark.parametrize("mark", ["", 'format = "policygen-run/1"\n'])
-def test_a_run_of_an_earlier_version_is_refused_in_a_sentence(folder: Path, mark: str) -> None:
     settings = folder / "config.toml"
-    settings.write_text(settings.read_text().replace('format = "policygen-run/2"\n', mark))
-    with pytest.raises(LogbookError, match=r"^\S*config.toml was written by an earlier version of policygen[^\n]*$"):
-        Logbook(folder).config()
-
-
-def test_a_folder_that_went_away_is_one_sentence() -> None:
-    logbook = new()
-    for path in logbook.folder.iterdir():
-        path.unlink()
-    logbook.folder.rmdir()
-    for write in (
-        lambda: logbook.write_summary(Summary()),
-        lambda: logbook.transcript.record(FailedExchange(1, 0, PROMPT, 1, "x")),
-    ):
-        with pytest.raises(LogbookError, match="cannot write"):
-            write()
+    text = settings.read_text()
+    for mark in ("", 'format = "policygen-run/1"\n'):
+        settings.write_text(text.replace('format = "policygen-run/2"\n', mark))
+        with pytest.raises(
+            LogbookError, match=r"^\S*config.toml was written by an earlier version of policygen[^\n]*$"
+        ):
+            Logbook(folder).config()
 
 
 def test_damage_is_one_sentence(folder: Path) -> None:
@@ -193,7 +185,7 @@ def test_damage_is_one_sentence(folder: Path) -> None:
             read(Logbook(folder))
 
 
-def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_does_not_begin_leaves_no_folder_but_the_users_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -201,44 +193,19 @@ def test_a_folder_is_left_by_nothing_that_fails_before_its_settings(monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         policygen.run("cartpole", iterations=1, out="out")
     assert list(Path("out").iterdir()) == []
-
-
-def test_a_run_that_does_not_begin_leaves_the_users_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Path("runs/mine/thesis.txt")
-    kept.parent.mkdir(parents=True)
+    kept = Path("out/mine/thesis.txt")
+    kept.parent.mkdir()
     kept.write_text("mine")
-
-    def fail(*args: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Logbook, "write_settings", fail)
     with pytest.raises(KeyboardInterrupt):
-        Logbook.create(Path("runs"), policygen.load_task("cartpole"), RunConfig(task="cartpole"), name="mine")
+        Logbook.create(Path("out"), policygen.load_task("cartpole"), RunConfig(task="cartpole"), name="mine")
     assert kept.read_text() == "mine"
-    assert not {"task.json", "templates.json", "config.toml"} & {path.name for path in kept.parent.iterdir()}
-
-
-def test_a_transcript_has_each_long_message_once(tmp_path: Path) -> None:
-    path = tmp_path / "transcript.jsonl"
-    system = Message("system", "s" * 1_000)
-    prompts = [Prompt((system, Message("user", f"{number} " * 500))) for number in range(3)]
-    prompts.append(prompts[1])
-    written = Transcript(path)
-    for number, prompt in enumerate(prompts):
-        written.record(Exchange(number, 0, prompt, Reply("text", "model"), 1))
-    assert path.read_text().count(system.content) == 1
-    assert [exchange.prompt for exchange in Transcript(path).exchanges()] == prompts
+    assert {path.name for path in kept.parent.iterdir()} <= {"thesis.txt", ".lock"}
 
 
 def test_a_folder_in_which_another_process_begins_a_run_is_left_alone() -> None:
     folder = Path("out/cell")
     folder.mkdir(parents=True)
     (folder / "task.json").write_text("theirs")
-    other = lock_folder(folder)
-    try:
-        task = policygen.load_task("cartpole")
-        with pytest.raises(FolderInUse, match="is in use: another process runs or resumes it"):
-            Logbook.create(Path("out"), task, RunConfig(task="cartpole"), name="cell")
-    finally:
-        other.release()
+    with lock_folder(folder), pytest.raises(FolderInUse, match="is in use: another process runs or resumes it"):
+        Logbook.create(Path("out"), policygen.load_task("cartpole"), RunConfig(task="cartpole"), name="cell")
     assert (folder / "task.json").read_text() == "theirs"

@@ -1,4 +1,4 @@
-"""Notes: registered by one call, made when an attempt is scored, checked when they are read back, and shown."""
+"""Notes: registered by one call, checked when they are read back; tests/runs/test_facts.py has one of a whole run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support import Written, fenced
 
-import policygen
 from policygen.errors import PolicyError
 from policygen.runs.attempt import Attempt
 from policygen.runs.facts import note_facts
-from policygen.runs.logbook import Logbook
 from policygen.runs.notes import NOTES, Note, made_notes, notes_from_record, notes_to_record
 
 
@@ -37,23 +34,6 @@ class Swing:
 def _unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the notes that a test registers."""
     monkeypatch.setattr(NOTES, "_entries", dict(NOTES.items()))
-
-
-def changes(_: object, trajectories: Any) -> int:
-    """Count how often the action changed."""
-    return sum(int((t.actions[1:] != t.actions[:-1]).sum()) for t in trajectories)
-
-
-@pytest.mark.usefixtures("workplace")
-def test_a_note_of_an_attempt_is_made_recorded_and_shown() -> None:
-    counted: Note[int] = Note("changes", int, make=changes, heading="changes of the action", number=float)
-    provider, small = Written([fenced("left = 0\nright = angle")]), {"episodes": 5, "final_episodes": 5}
-    result = policygen.run("cartpole", llm=provider, policy="linear", iterations=1, **small)
-    random, first = result.attempts
-    assert counted.of(random) > 0
-    assert Logbook(result.folder).attempts() == [random, first]
-    count = counted.of(first)
-    assert ("changes of the action", count) in [(one.name, one.value) for one in note_facts(first)]
 
 
 def test_a_note_that_cannot_be_made_is_left_out_with_a_warning() -> None:
