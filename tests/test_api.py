@@ -1,7 +1,4 @@
-"""The library in a few calls, as the README shows them.
-
-It tests `tasks.environments`.
-"""
+"""The library in a few calls, as the README shows them, and environments of a program's own."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from support import ALWAYS_LEFT, FALLING, LEANING, MALFORMED_LAKE, Written, environment
+from support import ALWAYS_LEFT, LEANING, MALFORMED_LAKE, Written, environment
 
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, UsageError
@@ -54,13 +51,6 @@ def test_a_run_needs_no_key_and_returns_what_it_found() -> None:
     assert all(len(repr(value)) < 200 for value in (result, result.policy, result.final))
 
 
-class Talker(Written):
-    """Answers with plain strings, as a first provider of one's own does."""
-
-    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        return super().complete(prompt, max_output_tokens).text  # type: ignore[return-value]
-
-
 def test_a_run_without_a_policy_names_the_problem_of_its_last_reply() -> None:
     result = policygen.run("cartpole", llm=Written(["```\nright = angle\n```"]), iterations=1, episodes=5, repairs=0)
     assert result.policy is None
@@ -71,9 +61,15 @@ def test_a_run_without_a_policy_names_the_problem_of_its_last_reply() -> None:
     assert str(problem) in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", [Written, Talker])
-def test_a_provider_of_ones_own_is_used_and_named(kind: type[Written]) -> None:
-    provider = kind([ALWAYS_LEFT, LEANING])
+class Talker(Written):
+    """Answers with plain strings, as a first provider of one's own does."""
+
+    def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
+        return super().complete(prompt, max_output_tokens).text  # type: ignore[return-value]
+
+
+def test_a_provider_of_ones_own_is_used_and_named() -> None:
+    provider = Talker([ALWAYS_LEFT, LEANING])
     result = policygen.run("cartpole", llm=provider, iterations=2, episodes=5, final_episodes=5, out="mine")
     assert len(provider.prompts) == 2
     assert result.policy is not None
@@ -99,8 +95,6 @@ def test_wrong_settings_are_one_sentence_and_leave_no_folder(settings: dict[str,
 
 
 def test_text_is_read_into_a_policy_or_into_all_its_problems() -> None:
-    policy = policygen.parse(FALLING, "cartpole")
-    assert policygen.parse(policy.to_text(), "cartpole") == policy
     assert policygen.parse("left = angle\nright = spin", "cartpole").kind == "linear"
     with pytest.raises(PolicyError) as failure:
         policygen.parse(MALFORMED_LAKE, "frozenlake")
@@ -110,8 +104,6 @@ def test_text_is_read_into_a_policy_or_into_all_its_problems() -> None:
 def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:
     score = policygen.score(policygen.parse(LEANING, "cartpole"), episodes=30, seed=4)
     assert score.episodes == 30
-    assert score.ci95 is not None
-    assert score.ci95[0] < score.mean < score.ci95[1]
     assert score == policygen.score(policygen.parse(LEANING, "cartpole"), episodes=30, seed=4)
     assert score.seeds != policygen.score(policygen.parse(LEANING, "cartpole"), episodes=30, seed=5).seeds
     exact = policygen.score(policygen.parse("| row | column | action |\n| * | * | down |", "frozenlake"))
@@ -131,15 +123,15 @@ def test_no_module_hides_a_public_name() -> None:
 
 
 def test_importing_the_library_is_cheap() -> None:
-    slow = "{'numpy', 'gymnasium', 'openai', 'matplotlib', 'pandas'}"
-    code = f"import sys, policygen; print(sorted({slow} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
-    assert done.stdout.strip() == "[]"
-    code = code.replace("import sys, policygen", "import sys; from policygen import Policy").replace("'numpy', ", "")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
-    assert done.stdout.strip() == "[]"
-    code = "import sys; sys.argv = ['p', '--help']; import policygen.cli; assert 'pandas' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+    slow = {"gymnasium", "openai", "matplotlib", "pandas"}
+    for line, absent in (
+        ("import policygen", slow | {"numpy"}),
+        ("from policygen import Policy", slow),
+        ("import policygen.cli", {"pandas"}),
+    ):
+        code = f"import sys; {line}; print({absent!r} & set(sys.modules) or 'none')"
+        said = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment())
+        assert said == "none\n", line
 
 
 # --- an environment of one's own -------------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ from policygen.files import (
     write_named,
 )
 
-WRITERS = (lambda path: write_atomically(path, "x"), lambda path: append_line(path, {}))
-
 
 def test_a_file_is_replaced_as_a_whole(tmp_path):
     path = tmp_path / "best.json"
@@ -57,6 +55,7 @@ def test_texts_with_many_dots_are_no_keys(quote):
     assert read["a"] in (text, 1)
     assert toml_of("x = [" + "1.5, " * 50 + "]")["x"] == [1.5] * 50
     assert toml_of(".".join('"p"' for _ in range(30)) + " = 1")
+    assert toml_of('[a.b."c d"]\nx = 1.5') == {"a": {"b": {"c d": {"x": 1.5}}}}
 
 
 LIMITED = """
@@ -118,7 +117,7 @@ def test_a_link_under_the_name_of_a_part_is_no_way_out(tmp_path):
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("write", [lambda path: write_atomically(path, "x"), lambda path: append_line(path, {})])
 def test_a_place_that_cannot_be_written_is_named_with_what_to_do(tmp_path, write):
     (tmp_path / "taken").write_text("")
     (tmp_path / "folder").mkdir()
@@ -160,18 +159,15 @@ def test_any_text_and_number_survives_the_log_in_one_line(tmp_path):
     assert path.read_text() == "cut ?"
 
 
-def test_a_missing_log_is_empty_and_a_folder_is_an_error(tmp_path):
-    assert list(read_lines(tmp_path / "none.jsonl")) == []
+def test_a_missing_log_is_empty_and_a_folder_or_a_line_without_end_is_an_error(tmp_path, monkeypatch):
+    log = tmp_path / "attempts.jsonl"
+    assert list(read_lines(log)) == []
     with pytest.raises(LogbookError, match="cannot read"):
         list(read_lines(tmp_path))
-
-
-def test_a_line_without_end_is_damage_and_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LARGEST_FILE", 1_000)
-    log = tmp_path / "attempts.jsonl"
     log.write_text('{"a": 1}\n' + "x" * 5_000)
     with pytest.raises(LogbookError, match=r"attempts\.jsonl is damaged: line 2 has 1,000 bytes or more; restore it"):
-        list(files.read_lines(log, "restore it"))
+        list(read_lines(log, "restore it"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes")
@@ -235,23 +231,14 @@ def test_a_missing_file_is_told_to_who_named_it(tmp_path):
         read(tmp_path / "none", str, named=UsageError)
 
 
-def test_a_string_with_many_dots_is_no_long_key():
-    text = ".".join(map(str, range(60)))
-    assert toml_of(f'version = "{text}"\n[a.b."c d"]\nx = 1.5') == {"version": text, "a": {"b": {"c d": {"x": 1.5}}}}
-
-
 @pytest.mark.parametrize(
     ("form", "text", "value"),
     [(str, "a", "a"), (json_of, "[1]", [1]), (toml_of, "a = 1", {"a": 1}), (bytes, "a", b"\xef\xbb\xbfa")],
 )
-def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path, form, text, value):
+def test_a_byte_order_mark_is_no_part_of_a_text_or_a_log(tmp_path, form, text, value):
     path = tmp_path / "marked"
     path.write_text(text, encoding="utf-8-sig")
     assert read(path, form) == value
-
-
-def test_a_byte_order_mark_is_no_part_of_a_log(tmp_path):
-    path = tmp_path / "log.jsonl"
     path.write_text('{"n": 1}\n{"n": 2}\n', encoding="utf-8-sig")
     assert [record["n"] for record in read_lines(path)] == [1, 2]
 

@@ -12,11 +12,6 @@ from policygen.errors import UsageError
 from policygen.registry import Registry, resolved
 
 
-@pytest.fixture
-def anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_loaded", False)
-
-
 def test_a_name_is_entered_once() -> None:
     numbers: Registry[int] = Registry("number")
     numbers.add("one", 1)
@@ -26,10 +21,10 @@ def test_a_name_is_entered_once() -> None:
     assert dict(numbers) == {"one": 1}
 
 
-@pytest.mark.usefixtures("anew")
 def test_a_missing_extension_is_no_fault_and_a_failing_one_of_another_package_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(registry, "_loaded", False)
     numbers: Registry[int] = Registry("number")
     points = [EntryPoint("mine", "tests_mine", "policygen"), EntryPoint("good", "json:loads", "policygen")]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)

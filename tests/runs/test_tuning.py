@@ -33,7 +33,5 @@ def test_each_kind_of_policy_has_its_method() -> None:
     assert tuning_limits(1, task, effective_config(task, "cartpole").model_copy(update={"policy": "table"}), 0) is None
     for name in ("q", "policy-iteration"):
         learning = effective_config(task, "cartpole", options={"refine": name})
-        assert (
-            getattr(tuning_limits(1, task, learning.model_copy(update={"policy": "table"}), 0), "method", None) == name
-        )
+        assert tuning_limits(1, task, learning.model_copy(update={"policy": "table"}), 0).method == name
         assert tuning_limits(1, task, learning.model_copy(update={"policy": "linear"}), 0) is None
