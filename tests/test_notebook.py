@@ -135,6 +135,15 @@ GUIDES: dict[str, tuple[int, dict[str, str]]] = {
             "linear": r"(?m)^0( -?[\d.]+){4} (left|right) 1$",
         },
     ),
+    "rewards": (
+        0,
+        {
+            "objective": "(?s)for its objective \\(.* for its objective \\(",
+            "shape": "(?s)Attempt 1, the best policy:.*- 100\\*energy: .*- 100\\*energy: ",
+            "mistakes": "(?s)line 4: .*line 4: .*line 4: ",
+            "train-reward": r"^-0\.1 0\.\d+ 1\.0$",
+        },
+    ),
 }
 
 
@@ -145,18 +154,9 @@ def test_a_guide_shows_what_it_tells(name: str, executed: Executed) -> None:
     for cell, pattern in shown.items():
         assert re.search(pattern, texts(notebook, cell)), cell
     assert pictures(notebook) == count
-
-
-def test_the_guide_on_rewards(executed: Executed) -> None:
-    notebook = executed("rewards")
-    untold, told = (float(score) for score in re.findall(r"([\d.]+) \(exact\)", texts(notebook, "potential")))
-    assert told > untold + 0.2
-    assert texts(notebook, "objective").count(" for its objective (") == 2
-    assert "Attempt 1, the best policy:" in texts(notebook, "shape")
-    assert texts(notebook, "shape").count("- 100*energy: ") == 2
-    assert texts(notebook, "mistakes").count("line 4: ") == 3
-    unreadable, weak, good = map(float, texts(notebook, "train-reward").split())
-    assert unreadable == -0.1 < 0 < weak < good == 1.0
+    if name == "rewards":
+        untold, told = map(float, re.findall(r"([\d.]+) \(exact\)", texts(notebook, "potential")))
+        assert told > untold + 0.2
 
 
 def test_the_guide_to_a_plant_of_ones_own(executed: Executed) -> None:
