@@ -141,7 +141,7 @@ GUIDES: dict[str, tuple[int, dict[str, str]]] = {
             "objective": "(?s)for its objective \\(.* for its objective \\(",
             "shape": "(?s)Attempt 1, the best policy:.*- 100\\*energy: .*- 100\\*energy: ",
             "mistakes": "(?s)line 4: .*line 4: .*line 4: ",
-            "train-reward": r"^-0\.1 0\.\d+ 1\.0$",
+            "train-reward": r"\A-0\.100\n0\.\d+\n1\.000\n\Z",
         },
     ),
 }
