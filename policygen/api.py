@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import gymnasium as gym
 
-from policygen.episodes.agents import entrants
 from policygen.episodes.exact import finite_mdp
 from policygen.episodes.players import Players
 from policygen.episodes.race import Course, Entrant
@@ -241,13 +240,10 @@ def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy
     return parsed.policy
 
 
-def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, trust: bool = False) -> Score:
+def score(policy: Policy, task: Any = None, *, episodes: int = 100, seed: int = 0, trust: bool = False) -> Score:
     """Score a policy on fresh episodes, or exactly if the task is a finite, known MDP.
 
     Args:
-        policy: a `Policy`; or another agent, such as a Stable-Baselines3 model: an object with
-            `predict(observation, ...)`, or a function from an observation to an action (see `episodes.agents`). It
-            plays the same episodes.
         task: a task's name, a task file, a Gymnasium id, a `Task`, an environment or its factory; by default the
             policy's own.
         episodes: number of episodes, at least 2.
@@ -255,8 +251,7 @@ def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, 
         trust: let the task of a saved policy name modules to import and paths to read.
 
     Raises:
-        UsageError: a number is out of range, the task is missing, or the agent cannot act.
-        PolicyError: the agent fails, or returns something that is not an action.
+        UsageError: a number is out of range.
         TaskError: the environment cannot be made, or fails while playing.
     """
     with contenders((policy,), task, episodes=episodes, seed=seed, trust=trust) as (own,):
@@ -265,23 +260,26 @@ def score(policy: Any, task: Any = None, *, episodes: int = 100, seed: int = 0, 
 
 @contextmanager
 def contenders(
-    agents: Sequence[Policy | Any], task: Any, *, episodes: int, seed: int, trust: bool
+    policies: Sequence[Policy], task: Any, *, episodes: int, seed: int, trust: bool
 ) -> Iterator[list[Entrant]]:
-    """Yield policies and other agents as contenders of races on the episodes of `score`; it says what is raised."""
+    """Yield policies as contenders of races on the episodes of `score`, which says what is raised."""
     if episodes < 2:
         raise UsageError(f"a score with an interval needs at least 2 episodes, not {episodes}")
     if seed < 0:
         raise UsageError(f"a seed is 0 or more, not {seed}")
-    first = agents[0]
-    if task is None and not isinstance(first, Policy):
-        raise UsageError("name the task to play: policygen.score(model, 'cartpole')")
-    if isinstance(first, Policy) and task is not None and not isinstance(task, str | Task):
-        played = environments.with_user_env(first.task, task)
+    own = policies[0].task
+    if task is None:
+        played = own
+    elif isinstance(task, str | Task):
+        played = _task(task, trust=trust)
     else:
-        played = first.task if task is None else _task(task, trust=trust)
+        played = environments.with_user_env(own, task)
     played = seeds_checked(played.trusted() if trust else played)
-    with entrants(agents, played, episode_seeds(seed, "evaluation", episodes)) as found:
-        yield found
+    with Players(played) as players:
+        course = Course(
+            played, episode_seeds(seed, "evaluation", episodes), players.play, players.engine, finite_mdp(played)
+        )
+        yield [course.entrant(policy) for policy in policies]
 
 
 def film(

@@ -255,7 +255,6 @@ PERTURB = click.option(
     metavar="NAME=SIZE",
     help="Perturb each episode, as action_delay=0..2; repeatable (the task's; none: not at all).",
 )
-AGENT = "RUN|best.json|POLICY.txt|MODULE:NAME|ppo:MODEL.zip"
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
 ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")

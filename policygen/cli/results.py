@@ -91,8 +91,8 @@ def _show_run(run: Path, number: int | None) -> None:
 @click.option(
     "--against",
     multiple=True,
-    metavar=opt.AGENT,
-    help="Race this agent on the same episodes: hard requirements first, then a one-sided paired test (p <= 0.05) "
+    metavar="RUN|best.json|POLICY.txt",
+    help="Race this policy on the same episodes: hard requirements first, then a one-sided paired test (p <= 0.05) "
     "after a fifth of the episodes and, while undecided, after all of them (with hard requirements after all at once). "
     "Repeatable.",
 )
@@ -121,7 +121,7 @@ def evaluate(
     from policygen.api import contenders
     from policygen.episodes.race import lengths_up_to, race
     from policygen.runs.logbook import score_record
-    from policygen.runs.reading import read_agent, read_policy
+    from policygen.runs.reading import read_opponent, read_policy
 
     against, attempt, perturb = (options.pop(name) for name in ("against", "attempt", "perturb"))
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
@@ -133,7 +133,7 @@ def evaluate(
             raise UsageError("--robust prints a table of mean returns: leave out --json and --against")
         _print_margins(policy, task, task.perturb if perturb else (), output, **options)
         return
-    others = {text: read_agent(text, task, trust=trust) for text in against}
+    others = {text: read_opponent(text, task, trust=trust) for text in against}
     with contenders((policy, *others.values()), task, trust=trust, **options) as (own, *theirs):
         with telling(f"playing {options['episodes']:,} episodes"):
             score = own(options["episodes"])

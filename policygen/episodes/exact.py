@@ -95,63 +95,18 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     return FiniteMDP(next_states, probabilities, rewards, continues, start)
 
 
-def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> FiniteMDP | None:
-    """Return the Markov chain over reachable pairs of state and memory; None if there are too many."""
-    number: dict[tuple[int, bytes], int] = {}
-    states: list[int] = []
-    remembered: list[npt.NDArray[np.float64]] = []
-
-    def numbered(state: int, memory: npt.NDArray[np.float64]) -> int:
-        found = number.setdefault((state, memory.tobytes()), len(states))
-        if found == len(states):
-            states.append(state)
-            remembered.append(memory)
-        return found
-
-    first_memory = policy.start(1)[0]
-    first = np.flatnonzero(mdp.start)
-    for state in first.tolist():
-        numbered(state, first_memory)
-    actions: list[npt.NDArray[Any]] = []
-    after: list[list[int]] = []
-    for _ in range(max_steps):
-        seen = len(after)
-        if seen == len(states):
-            break
-        if len(states) > MAX_EXACT_STATES:
-            return None
-        new = np.array(states[seen:])
-        memory = np.array(remembered[seen:])
-        actions.append(np.asarray(policy.act(new.reshape(-1, 1), memory)))
-        for state, action, row in zip(new.tolist(), actions[-1].tolist(), memory, strict=True):
-            possible = (mdp.probabilities[state, action] > 0) & (mdp.continues[state, action] > 0)
-            following = zip(mdp.next_states[state, action].tolist(), possible, strict=True)
-            after.append([numbered(one, row) if goes_on else 0 for one, goes_on in following])
-    # States met only at the last step need no successors.
-    start = np.zeros(len(states))
-    start[: len(first)] = mdp.start[first]
-    pairs = np.array(states[: len(after)]), np.concatenate(actions)
-    no_successors = np.zeros((len(states) - len(after), mdp.next_states.shape[2]))
-    parts = (mdp.probabilities, mdp.rewards, mdp.continues)
-    p, r, on = (np.concatenate([values[pairs], no_successors]) for values in parts)
-    return FiniteMDP(np.concatenate([np.array(after), no_successors]).astype(np.int64), p, r, on, start)
-
-
 def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score | None:
     """Compute mean and standard deviation of the undiscounted return within the step limit, without sampling.
 
-    The limit is that of the policy's own task unless `max_steps` is given. None for a policy with memory if pairs of
-    state and memory exceed `MAX_EXACT_STATES`.
+    The limit is that of the policy's own task unless `max_steps` is given. None for a policy with memory.
 
     Backward recursion over the remaining steps for the first and second moment of the return:
     V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
     (Sobel 1982, "The variance of discounted Markov decision processes").
     """
-    steps = max_steps or policy.task.max_steps
-    states = np.arange(len(mdp.start)).reshape(-1, 1)
-    chain = _chain_with_memory(policy, mdp, steps) if policy.remembers else mdp.chain_of(policy.act(states))
-    if chain is None:
+    if policy.remembers:
         return None
+    chain = mdp.chain_of(policy.act(np.arange(len(mdp.start)).reshape(-1, 1)))
     n, after, p, r = len(chain.start), chain.next_states, chain.probabilities, chain.rewards
     # Both moments form one vector of 2 n numbers, and a step is one gather and one sum of products: with few states
     # the number of calls determines the time. V depends only on V, so its second half has weight 0.
@@ -160,7 +115,7 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])
     constant = np.concatenate([(p * r).sum(axis=1), (p * r * r).sum(axis=1)])
     moments = np.zeros(2 * n)
-    for _ in range(steps):
+    for _ in range(max_steps or policy.task.max_steps):
         moments = np.vecdot(weights, moments[read])
         moments += constant
     value, square = moments[:n], moments[n:]

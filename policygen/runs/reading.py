@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from policygen import __version__
-from policygen.episodes.agents import is_agent, load_agent
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, read
 from policygen.policies.parse import parse
@@ -80,20 +78,13 @@ def _of_text(path: Path, task: Task) -> Policy:
     return parsed.policy
 
 
-def read_agent(text: str, task: Task, *, trust: bool = False) -> Any:
-    """Return a policy (a run, a saved or a text file), or an agent of another library, see `load_agent`.
-
-    Args:
-        task: the task to play; a text file is read as a policy for it.
+def read_opponent(text: str, task: Task, *, trust: bool = False) -> Policy:
+    """Read the policy of a run, a saved file or a text file that plays `task` beside another one.
 
     Raises:
         PolicyError: there is no such policy, or it cannot be read.
-        UsageError: there is no such agent, or it is a policy for another environment.
+        UsageError: it is a policy for another environment.
     """
-    if is_agent(text):
-        return load_agent(text, task, trust=trust)
-    if text.endswith(".zip"):
-        raise UsageError(f"{text}: which kind of model is this? write ppo:{text}, sac:{text}, ...")
     path = find_run(text)
     if not path.is_dir() and path.suffix != ".json":
         return _of_text(path, task)

@@ -315,7 +315,7 @@ def import_user_module(module: str) -> ModuleType:
     The caller must check that its code may run.
     """
     if is_standard_library(module):
-        raise TaskError(f"{module} is a module of Python itself; name a module that has environments or agents")
+        raise TaskError(f"{module} is a module of Python itself; name a module that has environments")
     top, folder = module.partition(".")[0], str(Path.cwd())
     is_here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
     if is_here and top not in sys.modules and importlib.util.find_spec(top) is None:

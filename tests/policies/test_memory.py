@@ -1,4 +1,4 @@
-"""Policies that remember: `prev` in `policies.features`, controllers, batches, engines, exact scores, saved forms."""
+"""Policies that remember: `prev` in `policies.features`, controllers, batches, engines, scores, saved forms."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import policygen
-from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.players import Players, Simulator
-from policygen.episodes.score import difference, sampled_score
 from policygen.errors import PolicyError
 from policygen.policies import Policy, TablePolicy
 from policygen.policies.parse import parse
@@ -153,22 +151,8 @@ def test_cells_are_those_that_the_table_acted_in():
     assert cells[:4].tolist() == [0, 1, 2, 3][: len(cells)]
 
 
-def test_exact_scores_go_through_states_and_memories(monkeypatch):
-    policy = read(COUNTING, load_task("frozenlake"))
-    mdp = finite_mdp(policy.task)
-    assert mdp is not None
-    exact = exact_score(policy, mdp)
-    assert exact is not None
-    assert exact.exact
-    with Simulator(policy.task) as simulator:
-        sampled = sampled_score(simulator.play(policy, range(600)), "copies")
-    assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(600)
-    assert exact.std == pytest.approx(sampled.std, rel=0.25)
-    # An exact score and a sampled one are compared by the episodes of the latter.
-    one, other = difference(sampled, exact), difference(exact, sampled)
-    assert (one.gain, one.p) == (pytest.approx(-other.gain), pytest.approx(1 - other.p))
-    monkeypatch.setattr("policygen.episodes.exact.MAX_EXACT_STATES", 20)
-    score = policygen.score(policy, episodes=50)
+def test_a_score_of_a_policy_with_memory_is_sampled_even_if_the_mdp_is_known():
+    score = policygen.score(read(COUNTING, load_task("frozenlake")), episodes=50)
     assert (score.exact, score.episodes) == (False, 50)
 
 

@@ -151,9 +151,8 @@ def test_observations_that_nest_are_batched_part_by_part() -> None:
     assert policy.predict(one, episode_start=np.array([True]))[0].tolist() == [1]
 
 
-def test_stable_baselines_evaluates_our_policies_and_we_score_its_models() -> None:
+def test_stable_baselines_evaluates_our_policies() -> None:
     evaluation = pytest.importorskip("stable_baselines3.common.evaluation")
-    from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
 
     ours = policygen.parse(POLE, "cartpole", "linear")
@@ -161,7 +160,3 @@ def test_stable_baselines_evaluates_our_policies_and_we_score_its_models() -> No
     assert (mean, std) == (500.0, 0.0)
     remembering = policygen.parse(f"let before = prev(angle, 0)\n{POLE} + 0*before", "cartpole", "linear")
     assert evaluation.evaluate_policy(remembering, make_vec_env("CartPole-v1", n_envs=2, seed=1), 4)[0] == 500.0
-    model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=64, device="cpu", seed=1)
-    score = policygen.score(model, "cartpole", episodes=5)
-    assert score.seeds == policygen.score(ours, episodes=5).seeds
-    assert 5 < score.mean < 500

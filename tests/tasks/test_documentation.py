@@ -275,7 +275,6 @@ PATTERNS = {
     "tasks/taskfile": ["[A-Za-z0-9_]{1,60}"],  # labels of a task file
     # values of files that name modules, paths or files
     "tasks/trust": [r"\s*[A-Za-z_]\w*(\.\w+)*:(?![/\\])", r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z"],
-    "episodes/agents": [r"(a2c|ddpg|dqn|ppo|sac|td3):(.+)", r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)"],  # --policy SPEC
     # names of templates
     "prompts/templates": [r"[A-Za-z0-9_-]+"],
     "prompts/evidence": [" ?-{3,} ?", " +"],  # spaces and rules of our own tables
