@@ -173,7 +173,9 @@ class ReplayBuffer:
         """
         try:
             content = read(path, bytes, most=_LARGEST_FILE)
-            _refuse_inflated(content)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:  # `save` compresses nothing
+                if sum(member.file_size for member in archive.infolist()) > len(content):
+                    raise ValueError("it is compressed; numpy.savez writes it uncompressed")
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             check_mark({"format": str(arrays["format"])}, path, "episodes", _REMEDY)
@@ -200,75 +202,55 @@ def _rows(episode: Episode, names: Sequence[str]) -> npt.NDArray[np.float32]:
     return np.stack(columns, axis=1) if columns else np.zeros((len(missing), 0), np.float32)
 
 
-# The arrays that `ReplayBuffer.save` writes: the kinds of their values, and the numbers of dimensions.
-_PER_EPISODE = {
-    **dict.fromkeys(("lengths", "attempts", "seeds"), ("i", (1,))),
-    **dict.fromkeys(("terminated", "truncated", "reached"), ("b", (1,))),
-    **{"returns": ("f", (1,)), "terms": ("f", (2,))},
+# The arrays that `ReplayBuffer.save` writes: the kinds of their values, the numbers of dimensions, and the unit of which
+# they have one entry each; rows are the observations of an episode, one more than its steps.
+_ARRAYS: dict[str, tuple[str, tuple[int, ...], str]] = {
+    **dict.fromkeys(("lengths", "attempts", "seeds"), ("i", (1,), "episodes")),
+    **dict.fromkeys(("terminated", "truncated", "reached"), ("b", (1,), "episodes")),
+    "returns": ("f", (1,), "episodes"),
+    "terms": ("f", (2,), "episodes"),
+    "actions": ("biuf", (1, 2), "steps"),
+    "rewards": ("biuf", (1,), "steps"),
+    "observations": ("biuf", (2,), "rows"),
+    "unobserved": ("f", (2,), "rows"),
 }
-_PER_STEP = {"actions": ("biuf", (1, 2)), "rewards": ("biuf", (1,))}
-_PER_ROW = {"observations": ("biuf", (2,)), "unobserved": ("f", (2,))}  # one more than steps in each episode
 
 
 def _episodes_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Episode]:
     """Return the episodes in arrays that hold them one after the other.
 
-    Raises ValueError if an array is missing, or they do not fit together.
+    Raises KeyError if an array is missing, ValueError if they do not fit together.
     """
-    if missing := [f"`{name}`" for name in (*_PER_EPISODE, *_PER_STEP, *_PER_ROW) if name not in arrays]:
-        raise ValueError(f"it has no {', '.join(missing)}")
-    lengths: list[int] = arrays["lengths"].ravel().tolist()
-    if min(lengths, default=0) < 0:
+    lengths = arrays["lengths"]
+    count, steps = len(lengths), int(lengths.sum())
+    if not count:
+        return []
+    if lengths.min() < 0:
         raise ValueError("`lengths` must be at least 0, the steps of each episode")
-    count, steps = len(lengths), sum(lengths)
-    for expected, size in ((_PER_EPISODE, count), (_PER_STEP, steps), (_PER_ROW, steps + count)):
-        for name, (kinds, dimensions) in expected.items():
-            values = arrays[name]
-            if count and (values.dtype.kind not in kinds or values.ndim not in dimensions or len(values) != size):
-                raise ValueError(
-                    f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes of {steps} "
-                    f"steps together need {size} values of the kind `{kinds}`"
-                )
+    sizes = {"episodes": count, "steps": steps, "rows": steps + count}
+    for name, (kinds, dimensions, unit) in _ARRAYS.items():
+        values = arrays[name]
+        if values.dtype.kind not in kinds or values.ndim not in dimensions or len(values) != sizes[unit]:
+            raise ValueError(
+                f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes of {steps} steps "
+                f"together need {sizes[unit]} values of the kind `{kinds}`"
+            )
+    ends = np.cumsum(lengths)[:-1]
+    acted, paid = (np.split(arrays[name], ends) for name in ("actions", "rewards"))
+    seen, unseen = (np.split(arrays[name], ends + np.arange(1, count)) for name in ("observations", "unobserved"))
+    columns = ("attempts", "returns", "seeds", "terminated", "truncated", "reached", "terms")
     term_names, unobserved_names = (arrays[f"{name}_names"].tolist() for name in ("term", "unobserved"))
-    columns = (arrays[name].tolist() for name in ("attempts", "returns", "seeds", "terminated", "truncated", "reached"))
-    found, step = list[Episode](), 0
-    for i, (length, attempt, value, seed, terminated, truncated, reached) in enumerate(
-        zip(lengths, *columns, strict=True)
+    found = []
+    for row, action, reward, others, attempt, value, seed, terminated, truncated, reached, sums in zip(
+        seen, acted, paid, unseen, *(arrays[name].tolist() for name in columns), strict=True
     ):
-        of_steps, of_rows = slice(step, step + length), slice(step + i, step + i + length + 1)
-        terms = zip(term_names, arrays["terms"][i].tolist() if term_names else (), strict=True)
+        terms = tuple(one for one in zip(term_names, sums, strict=True) if not math.isnan(one[1]))
         # Copies: a view would keep the whole array in memory.
-        trajectory = Trajectory(
-            arrays["observations"][of_rows].copy(),
-            arrays["actions"][of_steps].copy(),
-            arrays["rewards"][of_steps].copy(),
-            value,
-            seed,
-            terminated,
-            truncated,
-            tuple(one for one in terms if not math.isnan(one[1])),
-        )
-        rows = zip(unobserved_names, arrays["unobserved"][of_rows].T.astype(np.float32), strict=True)
-        unobserved = tuple((name, row.copy()) for name, row in rows if not np.isnan(row).all())
+        trajectory = Trajectory(row.copy(), action.copy(), reward.copy(), value, seed, terminated, truncated, terms)
+        named = zip(unobserved_names, others.T.astype(np.float32), strict=True)
+        unobserved = tuple((name, values.copy()) for name, values in named if not np.isnan(values).all())
         found.append(Episode(attempt, trajectory, reached, unobserved))
-        step += length
     return found
-
-
-def _refuse_inflated(content: bytes) -> None:
-    """Refuse an archive whose content is larger than its file: `save` compresses nothing."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if sum(member.file_size for member in archive.infolist()) > len(content):
-            raise ValueError("it is compressed; numpy.savez writes it uncompressed")
-        for member in archive.infolist():
-            with archive.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, kind = read(file)
-                if kind.hasobject:
-                    raise ValueError(f"{member.filename} holds Python objects; it must hold plain numbers or text")
-                if math.prod(shape) * max(1, kind.itemsize) > max(1, member.file_size):
-                    raise ValueError(f"the size of {member.filename} differs from its header")
 
 
 # --- visited cells ----------------------------------------------------------------------------------------------------

@@ -46,7 +46,6 @@ class Running:
 
     Attributes:
         info: the values in `info` that requirements read, after the reset and after each step; NaN where missing.
-        observation: the last observation, in the environment's own form.
         steps: number of steps so far.
         rewards: the sum of the rewards so far.
         terms: the sums of what may be the terms of the reward, by their names in `info`; None before the first step.
@@ -54,7 +53,6 @@ class Running:
 
     env: gym.Env[Any, Any]
     info: dict[str, list[float]]
-    observation: Any = None
     steps: int = 0
     rewards: float = 0.0
     terms: dict[str, float] | None = None
@@ -107,9 +105,6 @@ class SingleCopies(Copies):
     Args:
         env: the first environment; others are made when they are needed.
         step_timeout: limit on one reset or step in seconds, see `Watchdog`.
-
-    Attributes:
-        running: the environments in use and their episodes.
     """
 
     engine: ClassVar[str] = "copies"
@@ -120,7 +115,7 @@ class SingleCopies(Copies):
         self._task, self._step_timeout, self.origin = task, step_timeout, origin(env)
         self._is_single_env = task.given is not None and task.given.env is not None
         self.most = 1 if self._is_single_env else COPIES
-        self.running: list[Running] = []
+        self._running: list[Running] = []
         self._free = [env]
         self._current = env  # the environment that is called, or was last
         self._build = action_builder(env.action_space)
@@ -140,9 +135,9 @@ class SingleCopies(Copies):
 
     def begin(self, seeds: Sequence[int], /) -> Array:
         """Begin an episode with each seed; see `Copies`. Raises EnvironmentFault if a reset fails."""
-        for one in self.running:
+        for one in self._running:
             self._put_aside(one.env)
-        self._rows, self.running = np.empty((len(seeds), self._task.width), np.float32), []
+        self._rows, self._running = np.empty((len(seeds), self._task.width), np.float32), []
         for place, seed in enumerate(seeds):
             self._start(place, seed)
         return self._rows
@@ -151,11 +146,11 @@ class SingleCopies(Copies):
         """Begin episodes with the seeds in the first ended environments, put the others aside; see `begin`."""
         self._rows, places = self._rows.copy(), ended.nonzero()[0].tolist()
         for number, place in enumerate(places):
-            self._put_aside(self.running[place].env)
+            self._put_aside(self._running[place].env)
             if number < len(seeds):
                 self._start(place, seeds[number])
         for place in reversed(places[len(seeds) :]):
-            del self.running[place]
+            del self._running[place]
         self._rows = np.delete(self._rows, places[len(seeds) :], axis=0)
         return self._rows
 
@@ -165,16 +160,16 @@ class SingleCopies(Copies):
         Raises:
             EnvironmentFault: an environment fails, or a number is not finite or beyond single precision.
         """
-        count = len(self.running)
+        count = len(self._running)
         rows, rewards = list[Array](), np.empty(count)
         terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         with self._guarded("step"):
-            for place, (one, action) in enumerate(zip(self.running, actions, strict=True)):
+            for place, (one, action) in enumerate(zip(self._running, actions, strict=True)):
                 self._current = one.env
                 self._calls += 1
-                one.observation, reward, terminates, truncates, info = one.env.step(self._build(action))
+                observation, reward, terminates, truncates, info = one.env.step(self._build(action))
                 one.steps += 1
-                rows.append(row_of(self._layout, one.observation, self._task.width))
+                rows.append(row_of(self._layout, observation, self._task.width))
                 rewards[place] = paid = number_of(reward)
                 if not abs(paid) <= _LARGEST:
                     raise EnvironmentFault(f"the reward of step {one.steps} is {paid:g}")
@@ -182,33 +177,32 @@ class SingleCopies(Copies):
                 one.add_info(info)
                 terminated[place] = flag_of(terminates, "terminated")
                 truncated[place] = flag_of(truncates, "truncated")
-            self._rows = self._checked(rows, self.running)
+            self._rows = self._checked(rows, self._running)
         return self._rows, rewards, terminated, truncated if truncated.any() else False
 
     def remarks(self, place: int, /) -> Mapping[str, Any]:
         """Return the reward terms, the values in `info`, and whether the simulation diverged; see `Copies`."""
-        one = self.running[place]
+        one = self._running[place]
         terms = ((name.removeprefix("reward_"), value) for name, value in one.added_up().items())
         info = ((name, np.array(values)) for name, values in one.info.items())
         return {"terms": tuple(terms), "unstable": became_unstable(one.env), "info": tuple(info)}
 
     def close(self) -> None:
         """Close the environments; the next episodes make others."""
-        for env in [*(one.env for one in self.running), *self._free]:
+        for env in [*(one.env for one in self._running), *self._free]:
             close(env, self._step_timeout)
-        self.running, self._free = [], []
+        self._running, self._free = [], []
 
     def _start(self, place: int, seed: int) -> None:
         """Begin an episode in the copy `place`, the next one if there is none yet."""
         env = self._free.pop() if self._free else make_env(self._task)
         one = Running(env, {name: [] for name in self._info_names})
-        self.running[place : place + 1] = [one]
+        self._running[place : place + 1] = [one]
         with self._guarded("reset"):
             self._current = env
             self._calls += 1
-            one.observation, info = env.reset(seed=int(seed))
-            row = row_of(self._layout, one.observation, self._task.width)
-            self._rows[place] = self._checked([row], [one])
+            observation, info = env.reset(seed=int(seed))
+            self._rows[place] = self._checked([row_of(self._layout, observation, self._task.width)], [one])
             one.add_info(info)
 
     def _put_aside(self, env: gym.Env[Any, Any]) -> None:

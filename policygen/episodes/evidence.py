@@ -202,17 +202,16 @@ def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> tuple[dict[str, An
         return None
     longest = max(e.trajectory.length for e in (*mine, *best))
     bounds = np.unique(np.arange(PARTS + 1) * longest // PARTS)
-    own_rewards, best_rewards = (_in_parts(episodes, bounds) for episodes in (mine, best))
-    difference = own_rewards - best_rewards if paired else None
-    gained = own_rewards.mean(axis=0) - best_rewards.mean(axis=0) if difference is None else difference.mean(axis=0)
-    error = standard_error(own_rewards, best_rewards) if difference is None else standard_error(difference)
-    sure = gained + STANDARD_ERRORS * error < 0
+    gains, others = (_in_parts(episodes, bounds) for episodes in (mine, best))
+    if paired:
+        gains, others = gains - others, np.zeros_like(others)
+    gained = gains.mean(axis=0) - others.mean(axis=0)
+    sure = gained + STANDARD_ERRORS * standard_error(gains, others) < 0
     if not sure.any():
         return None
     part = int(np.argmin(np.where(sure, gained, math.inf)))
     first, last = int(bounds[part]), int(bounds[part + 1]) - 1
-    in_part = (own_rewards if difference is None else difference)[:, part]
-    worst = mine[int(np.argmin(in_part))]
+    worst = mine[int(np.argmin(gains[:, part]))]
     facts = {"first": first, "last": last, "mean": -float(gained[part]), "episodes": len(mine), "paired": paired}
     return facts, worst, _telling_step(worst, first, last)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Sequence
@@ -42,10 +41,6 @@ class Score:
     seeds: tuple[int, ...] = ()
     violations: tuple[Violations, ...] = ()
 
-    def __post_init__(self) -> None:
-        # Thousands of scores of a long run share the same few seeds.
-        object.__setattr__(self, "seeds", _shared(self.seeds))
-
     @property
     def episodes(self) -> int:
         """Number of episodes behind the score, 0 when exact."""
@@ -77,12 +72,6 @@ def kind_of_episodes(engine: str) -> str:
 def number(value: float) -> str:
     """Format a number with four significant digits, from 1,000 on whole and with thousands separated; `-0` is `0`."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value + 0.0:.4g}"
-
-
-@functools.lru_cache(maxsize=64)
-def _shared(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    """Return one shared tuple for equal seeds."""
-    return seeds
 
 
 def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tuple[int, ...]:
@@ -201,18 +190,15 @@ def difference(challenger: Score, incumbent: Score) -> Difference:
     Raises:
         ValueError: their seeds differ.
     """
-    sampled = not challenger.exact and not incumbent.exact
-    if challenger.exact and incumbent.exact:
-        gain = challenger.mean - incumbent.mean
-        return Difference(gain, 0.0, 0.0 if gain > 1e-12 else 1.0)
-    if sampled and challenger.seeds != incumbent.seeds:
+    if not challenger.exact and not incumbent.exact and challenger.seeds != incumbent.seeds:
         raise ValueError("a paired comparison needs the same seeds")
     from scipy.special import stdtr  # start-up time
 
-    ones, others = (score.mean if score.exact else np.array(score.returns) for score in (challenger, incumbent))
-    differences = np.subtract(ones, others)
-    gain, count, half = float(differences.mean()), len(differences), half_interval(differences) if sampled else 0.0
+    ones, others = (np.array([score.mean] if score.exact else score.returns) for score in (challenger, incumbent))
+    differences = ones - others
+    gain, count = float(differences.mean()), len(differences)
+    half = 0.0 if challenger.exact or incumbent.exact else half_interval(differences)
     error = float(standard_error(differences)) if count > 1 else 0.0
     if error == 0.0:
-        return Difference(gain, half, 0.0 if gain > 0 else 1.0)
+        return Difference(gain, half, 0.0 if gain > 1e-12 else 1.0)
     return Difference(gain, half, float(stdtr(count - 1, -gain / error)))
