@@ -202,8 +202,8 @@ def _rows(episode: Episode, names: Sequence[str]) -> npt.NDArray[np.float32]:
     return np.stack(columns, axis=1) if columns else np.zeros((len(missing), 0), np.float32)
 
 
-# The arrays that `ReplayBuffer.save` writes: the kinds of their values, the numbers of dimensions, and the unit of which
-# they have one entry each; rows are the observations of an episode, one more than its steps.
+# The arrays that `ReplayBuffer.save` writes: the kinds of their values, their possible numbers of dimensions, and the
+# length of the first one. An episode has one row of observations more than it has steps.
 _ARRAYS: dict[str, tuple[str, tuple[int, ...], str]] = {
     **dict.fromkeys(("lengths", "attempts", "seeds"), ("i", (1,), "episodes")),
     **dict.fromkeys(("terminated", "truncated", "reached"), ("b", (1,), "episodes")),
