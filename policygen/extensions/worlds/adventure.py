@@ -99,33 +99,23 @@ class AdventureEnv(gym.Env[str, Any]):
     Info: `"said"`, the result of the last command in a sentence; `"score"`, the points so far.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012
-
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self) -> None:
         self.observation_space = spaces.Text(
             max_length=240, min_length=1, charset=string.ascii_letters + string.digits + " .,:'\n"
         )
         self.action_space = spaces.Discrete(len(COMMANDS))
-        self.render_mode = render_mode
-        self._state = _State(dict(zip(DIRECTIONS, SIDE_ROOMS, strict=True)))
-        self._said = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start a new map, in the hall."""
         super().reset(seed=seed)
         rooms = [SIDE_ROOMS[i] for i in self.np_random.permutation(len(SIDE_ROOMS))]
         self._state = _State(dict(zip(DIRECTIONS, rooms, strict=True)))
-        self._said = "Find the crown."
-        return self._state.describe(), {"said": self._said, "score": 0}
+        return self._state.describe(), {"said": "Find the crown.", "score": 0}
 
     def step(self, action: int) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carry out a command."""
         before = self._state.score
-        self._said = self._state.carry_out(COMMANDS[int(action)])
+        said = self._state.carry_out(COMMANDS[int(action)])
         points, won = self._state.score - before, "crown" in self._state.carried
-        info = {"said": self._said, "score": self._state.score}
+        info = {"said": said, "score": self._state.score}
         return self._state.describe(), float(points - 1), won, False, info
-
-    def render(self) -> str | None:
-        """Return the result of the last command and the visible state, as text (`ansi`)."""
-        return f"{self._said}\n{self._state.describe()}\n" if self.render_mode == "ansi" else None

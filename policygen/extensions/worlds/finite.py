@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import gymnasium as gym
@@ -21,50 +20,26 @@ class FiniteEnv(gym.Env[Any, Any]):
         initial_state_distrib: initial probability of each state, shape (states,).
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 2}  # noqa: RUF012
-
-    def __init__(self, transitions: dict[int, dict[int, Outcomes]], start: int, render_mode: str | None = None) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; choose ansi")
+    def __init__(self, transitions: dict[int, dict[int, Outcomes]], start: int) -> None:
         self.P = transitions
-        self.start = start
+        self.start = self.state = start
         self.initial_state_distrib: npt.NDArray[np.float64] = np.eye(len(transitions))[start]
         self.observation_space = gym.spaces.Discrete(len(transitions))
         self.action_space = gym.spaces.Discrete(len(transitions[start]))
-        self.render_mode = render_mode
-        self.state = start
-        self._ended = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Start an episode in the state `start`."""
         super().reset(seed=seed)
-        self.state, self._ended = self.start, False
+        self.state = self.start
         return self.state, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Draw one of the outcomes in `P` by its probability.
-
-        Raises:
-            gymnasium.error.ResetNeeded: the episode has ended.
-            gymnasium.error.InvalidAction: there is no such action.
-        """
-        if self._ended:
-            raise gym.error.ResetNeeded("the episode has ended: call reset() before step()")
-        choices = self.P[self.state]
-        if int(action) not in choices:
-            raise gym.error.InvalidAction(f"there is no action {action}; actions are 0 to {len(choices) - 1}")
-        outcomes, chosen = choices[int(action)], 0
+        """Draw one of the outcomes in `P` by its probability."""
+        outcomes, chosen = self.P[self.state][int(action)], 0
         if len(outcomes) > 1:  # a certain outcome needs no random draw
             chosen = int(self.np_random.choice(len(outcomes), p=[outcome[0] for outcome in outcomes]))
-        probability, self.state, reward, self._ended = outcomes[chosen]
-        return self.state, reward, self._ended, False, {"prob": probability}
-
-    def render(self) -> Any:
-        """Return the state as text (`ansi`)."""
-        return self._text() if self.render_mode == "ansi" else None
-
-    @abstractmethod
-    def _text(self) -> str: ...
+        probability, self.state, reward, ended = outcomes[chosen]
+        return self.state, reward, ended, False, {"prob": probability}
 
 
 # --- Nim -------------------------------------------------------------------------------------------------------------
@@ -88,12 +63,9 @@ class NimEnv(FiniteEnv):
     Info: `"prob"`, the probability of the outcome.
     """
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self) -> None:
         sticks, moves = range(STICKS + 1), range(MOST)
-        super().__init__({n: {a: _outcomes_of_taking(n, a + 1) for a in moves} for n in sticks}, STICKS, render_mode)
-
-    def _text(self) -> str:
-        return f"{'|' * self.state}{'.' * (STICKS - self.state)}  {self.state} left\n"
+        super().__init__({n: {a: _outcomes_of_taking(n, a + 1) for a in moves} for n in sticks}, STICKS)
 
 
 def _outcomes_of_taking(sticks: int, taken: int) -> Outcomes:
@@ -114,16 +86,16 @@ def _outcomes_of_taking(sticks: int, taken: int) -> Outcomes:
 SIDE = 3
 GOAL = SIDE * SIDE - 1
 STEP_REWARD = -0.1 / (SIDE * SIDE)
-MOVES = {0: (-1, 0), 1: (1, 0), 2: (0, 1), 3: (0, -1)}  # (rows, columns)
-# The pairs of squares without a wall between them: a spanning tree of the grid.
-PASSAGES = frozenset(map(frozenset, [(0, 1), (1, 2), (2, 5), (5, 4), (0, 3), (3, 6), (6, 7), (7, 8)]))
+MOVES = (-SIDE, SIDE, 1, -1)  # north, south, east, west, in numbers of squares
+# The pairs of neighbouring squares without a wall between them.
+PASSAGES = ({0, 1}, {1, 2}, {2, 5}, {4, 5}, {0, 3}, {3, 6}, {6, 7}, {7, 8})
 
 
 class MazeEnv(FiniteEnv):
     """The 3 x 3 sample maze.
 
     A robot moves between nine squares, some of which have a wall between them. It starts in the upper left corner and
-    must reach the lower right one. There is one way only: down, down, right, right. `render_mode="ansi"` draws it.
+    must reach the lower right one. There is one way only: down, down, right, right.
 
     It is the sample maze of ProPS (NeurIPS 2025), whose observation is (x, y). As published, the goal does not count as
     an end when it is reached on the very last step of the limit; here it always does.
@@ -136,32 +108,15 @@ class MazeEnv(FiniteEnv):
     Info: `"prob"`, the probability of the outcome, here always 1.
     """
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self) -> None:
         squares = range(SIDE * SIDE)
-        super().__init__({s: {a: _outcomes_of_moving(s, a) for a in MOVES} for s in squares}, 0, render_mode)
-
-    def _text(self) -> str:
-        marks = {0: "S", GOAL: "G", self.state: "R"}
-        lines = ["+---" * SIDE + "+"]
-        for row in range(SIDE):
-            squares, below = "|", "+"
-            for square in range(SIDE * row, SIDE * row + SIDE):
-                squares += f" {marks.get(square, ' ')} " + (" " if _is_open(square, 2) else "|")
-                below += ("   " if _is_open(square, 1) else "---") + "+"
-            lines += [squares, below]
-        return "\n".join(lines) + "\n"
-
-
-def _is_open(square: int, action: int) -> bool:
-    """Return whether the action leads from the square to another one, not into a wall."""
-    row, column = (a + b for a, b in zip(divmod(square, SIDE), MOVES[action], strict=True))
-    inside = 0 <= row < SIDE and 0 <= column < SIDE
-    return inside and frozenset((square, SIDE * row + column)) in PASSAGES
+        super().__init__({s: {a: _outcomes_of_moving(s, a) for a in range(len(MOVES))} for s in squares}, 0)
 
 
 def _outcomes_of_moving(square: int, action: int) -> Outcomes:
     if square == GOAL:
         return [(1.0, GOAL, 0.0, True)]
-    rows, columns = MOVES[action]
-    after = square + SIDE * rows + columns if _is_open(square, action) else square
+    after = square + MOVES[action]
+    if {square, after} not in PASSAGES:
+        after = square
     return [(1.0, after, 1.0, True) if after == GOAL else (1.0, after, STEP_REWARD, False)]

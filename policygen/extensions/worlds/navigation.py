@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from policygen.episodes.play import Array
 from policygen.episodes.vector import Dynamics, DynamicsEnv, StepResult
-from policygen.extensions.worlds.picture import Canvas
 
 SIZE = 20.0  # side of the square around the track
 NOISE = 0.02  # standard deviation of turn, distance and readings
@@ -117,26 +116,3 @@ class NavigationEnv(DynamicsEnv):
     """
 
     dynamics = Track()
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
-
-    def render(self) -> Any:
-        """Return a picture of the track from above, the robot and its readings without noise, shape (300, 300, 3)."""
-        if self.render_mode != "rgb_array" or self.state is None:
-            return None
-        picture = Canvas(300, 300)
-        for start, end in _WALLS:
-            picture.segment(_pixel(start), _pixel(end), 4, (62, 66, 74))
-        x, y, heading = self.state
-        seen = _readings(self.state[:, None], np.zeros((1, 5)))[0]
-        for angle, reading in zip(heading + RAYS, seen, strict=True):
-            end = (x + reading * math.sin(angle), y + reading * math.cos(angle))
-            picture.segment(_pixel((x, y)), _pixel(end), 1.2, (222, 150, 90))
-        picture.disc(_pixel((x, y)), 6, (58, 104, 176))
-        nose = (x + 0.7 * math.sin(heading), y + 0.7 * math.cos(heading))
-        picture.segment(_pixel((x, y)), _pixel(nose), 3.5, (58, 104, 176))
-        return picture.pixels()
-
-
-def _pixel(point: Any) -> tuple[float, float]:
-    """Convert track coordinates, whose y points up, to pixels; the margin has 10 pixels."""
-    return 10 + 14 * float(point[0]), 10 + 14 * (SIZE - float(point[1]))

@@ -42,25 +42,16 @@ class PendulumTorqueEnv(PendulumEnv):
         noise: standard deviation of each reading.
     """
 
-    state: Any  # angle, rate and load, float64 of shape (3,); None before the first episode
+    state: Any  # angle, rate and load, float64 of shape (3,)
 
     def __init__(
         self, render_mode: str | None = None, g: float = 10.0, most_load: float = 1.5, noise: float = 0.05
     ) -> None:
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise gym.error.UnsupportedMode(f"there is no render mode {render_mode!r}; choose human or rgb_array")
         super().__init__(render_mode, g)
-        if not 0 <= most_load < self.max_torque:
-            raise ValueError(
-                f"most_load is {most_load:g}; the motor holds loads from 0 to less than {self.max_torque:g}"
-            )
-        if not 0 <= noise < np.inf:
-            raise ValueError(f"noise is {noise:g}; a standard deviation is finite and not negative")
         self.most_load, self.noise = most_load, noise
         space: Any = self.observation_space
         high = space.high + np.float32(_FAR * noise)
         self.observation_space = gym.spaces.Box(-high, high)
-        self.state = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -71,13 +62,7 @@ class PendulumTorqueEnv(PendulumEnv):
         return self._read(), {}
 
     def step(self, u: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Apply the torque `u`, shape (1,), for one step.
-
-        Raises:
-            gymnasium.error.ResetNeeded: there is no episode yet.
-        """
-        if self.state is None:
-            raise gym.error.ResetNeeded("call reset() before step()")
+        """Apply the torque `u`, shape (1,), for one step."""
         angle, rate, load = self.state
         torque = np.clip(u, -self.max_torque, self.max_torque)[0]
         self.last_u = torque  # what `render` shows

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from policygen.episodes.play import Array
 from policygen.episodes.vector import Dynamics, DynamicsEnv, StepResult
-from policygen.extensions.worlds.picture import Canvas
 
 WIDTH, HEIGHT = 800.0, 600.0
 PADDLE_WIDTH, PADDLE = 10.0, 80.0  # width and height of a paddle
@@ -96,17 +95,3 @@ class PongEnv(DynamicsEnv):
     """
 
     dynamics = PongDynamics()
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 60}  # noqa: RUF012
-
-    def render(self) -> Any:
-        """Return a picture of the field, shape (150, 200, 3)."""
-        if self.render_mode != "rgb_array" or self.state is None:
-            return None
-        agent, opponent, x, y, _, _ = self.state / 4
-        picture = Canvas(150, 200, (38, 44, 54))
-        for top in range(4, 150, 16):
-            picture.rectangle((99, top), (101, top + 8), (84, 92, 104))
-        picture.rectangle((0, agent), (PADDLE_WIDTH / 4, agent + PADDLE / 4), (240, 170, 90))
-        picture.rectangle((200 - PADDLE_WIDTH / 4, opponent), (200, opponent + PADDLE / 4), (206, 212, 220))
-        picture.rectangle((x, y), (x + BALL / 4, y + BALL / 4), (255, 255, 255))
-        return picture.pixels()
