@@ -40,10 +40,7 @@ def run(task: str, **options: Any) -> None:
 @click.command(cls=opt.WithSettings, without=("llm", *opt.REQUESTS))
 @click.argument("task", metavar="[TASK|RUN]", default="")
 @opt.OF_A_RUN
-@click.option(
-    "--http", "port", type=click.IntRange(1, 65535), help="Serve on this port of 127.0.0.1 instead of stdin and stdout."
-)
-def mcp(task: str, port: int | None, **options: Any) -> None:
+def mcp(task: str, **options: Any) -> None:
     """Let a coding assistant act as the model in a run.
 
     It connects by the Model Context Protocol (stdin and stdout). Its tools are tasks, prompt, propose, best and
@@ -75,7 +72,7 @@ def mcp(task: str, port: int | None, **options: Any) -> None:
             say(_resume_command(session.run, more_listeners), err=True)
             raise
 
-    serve(session, play, port)
+    serve(session, play)
 
 
 def _load(task: str, options: Mapping[str, Any]) -> tuple[Task, RunConfig]:

@@ -171,16 +171,9 @@ def _folder_of(source: str) -> Path:
 
 
 def _base_of(folder: Path, adapter: dict[str, Any]) -> Path:
-    """Return the folder of an adapter's base model.
-
-    A relative path starts at the adapter's folder or, if it leads nowhere from there, at the working directory.
-    """
     base = adapter.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(f"{folder / _ADAPTER} names no base model (base_model_name_or_path)")
-    for place in (folder / base, Path(base).expanduser()):
-        if place.is_dir():
-            return place
     try:
         return _folder_of(base)
     except UsageError as error:

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from policygen.episodes.score import Score
-from policygen.errors import PolicygenError, UsageError
+from policygen.errors import PolicygenError
 from policygen.extensions.page.render import write_page
 from policygen.files import list_resources
 from policygen.llm.base import read_reply
@@ -127,11 +127,11 @@ def _result(attempt: Attempt, score: Score | None) -> str:
     return "\n".join((f"attempt {attempt.number}: {score or 'no policy'} ({verdict})", *map(str, attempt.problems)))
 
 
-def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> None:
-    """Serve tools on stdin and stdout, or on 127.0.0.1:`port`, until the client leaves or Ctrl-C (KeyboardInterrupt).
+def serve(session: Session, carry_out: Callable[[], str]) -> None:
+    """Serve tools on stdin and stdout until the client leaves or Ctrl-C (KeyboardInterrupt).
 
     `carry_out` carries out the run, here in the main thread, once a prompt is asked for, and returns why it ended; it
-    is interrupted when the client leaves. Raises PolicygenError if it fails, UsageError if the port cannot be used.
+    is interrupted when the client leaves. Raises PolicygenError if it fails.
     """
     server, main = MCPServer("policygen", log_level="WARNING"), threading.get_ident()
     for tool in (session.tasks, session.prompt, session.propose, session.best, session.report):
@@ -139,10 +139,7 @@ def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> N
 
     def listen() -> None:
         try:
-            if port is None:
-                server.run("stdio")
-            else:  # on loopback the SDK refuses other host names and pages of other sites
-                server.run("streamable-http", host="127.0.0.1", port=port)
+            server.run("stdio")
         finally:
             if not session.end_reason:
                 session.end_reason = "the client has gone"
@@ -165,6 +162,4 @@ def serve(session: Session, carry_out: Callable[[], str], port: int | None) -> N
     except KeyboardInterrupt:
         if not session.end_reason:  # Ctrl-C
             raise
-        if port is not None:
-            raise UsageError(f"port {port} cannot be used; choose another --http PORT") from None
     listening.join()

@@ -1,22 +1,16 @@
-"""`policygen mcp`: the SDK's own client is the model of a run, over stdio and over HTTP on loopback."""
+"""`policygen mcp`: the SDK's own client is the model of a run."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import socket
-import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from support import Line, command, environment, figure, start_process
+from support import Line, command, environment, figure
 
 from policygen.policies.policy import Policy
 from policygen.runs.logbook import Logbook
@@ -103,34 +97,3 @@ def test_a_run_over_two_sessions(workplace: Path, line: Line) -> None:
     assert Policy.load(run / "best.json").act_one([0, 0, 0.1, 0.1]) == 1
     _, always, _, lean = Logbook(run).transcript.exchanges()
     assert (always.reply.text, lean.reply.text) == (ALWAYS, LEAN)
-
-
-def test_http_answers_only_under_the_name_of_this_machine(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    words = ("mcp", "frozenlake", "--http", port, "--seed", 300, "--jobs", 1)
-    server = start_process(*words, cwd=tmp_path, stderr=tmp_path / "stderr.txt")
-
-    async def first_prompt() -> str:
-        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
-            return await call(client, "prompt")
-
-    try:
-        for _ in range(600):
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        for header in ({"Host": "elsewhere.example"}, {"Origin": "http://elsewhere.example"}):
-            content = {"Content-Type": "application/json", **header}
-            asked = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", b"{}", content)
-            with pytest.raises(urllib.error.HTTPError) as answer:
-                urllib.request.urlopen(asked)
-            assert answer.value.code in (403, 421)
-        assert "This is attempt 1 of 20" in asyncio.run(first_prompt())
-        second = start_process(*words, cwd=tmp_path, stderr=tmp_path / "second.txt")
-        assert second.wait(60) == 2
-        assert f"port {port} cannot be used" in (tmp_path / "second.txt").read_text()
-    finally:
-        server.send_signal(signal.SIGTERM)
-    assert server.wait(60) == 130
-    assert "continue with: policygen mcp" in (tmp_path / "stderr.txt").read_text()

@@ -10,7 +10,6 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,6 @@ TABLE_EPISODES = 100  # for the score of the table, unless it is computed exactl
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
 _MOST_VALUE = 400  # number of characters read after `Action:`
 _MARKS = "*`\"'_ \t"  # formatting around a value
-_NUMBER_IN_TEXT = re.compile(rf"(?<![\w.]){NUMBER.pattern}(?![\w.]*\w)")
 
 Shown = list[dict[str, Any]]  # quantities as a prompt shows them
 Action = tuple[float, ...]  # for each actuator, the index of a label or a value within its range
@@ -162,12 +160,8 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
 def read_decision(text: str, task: Task) -> Action:
     """Return the last action that an answer states.
 
-    The places are searched in this order:
-
-    1. The text after the last `Action:`, or after the name of every actuator (`torque: 0.5`). If there is such a text,
-       but it is not an action, the search ends.
-    2. The last line.
-    3. For a single actuator: the last of its names in the text, or else the only number in the last line.
+    It is the text after the last `Action:`, else the texts after the names of all actuators (`torque: 0.5`), else the
+    last line.
 
     Raises:
         UnreadableAnswer: the text states no action.
@@ -177,20 +171,7 @@ def read_decision(text: str, task: Task) -> Action:
     values = [_texts_after(actuator.name, text) for actuator in task.actuators]
     if all(values):
         return _read_entries([found[-1] for found in values], task)
-    last = text.splitlines()[-1]
-    with suppress(UnreadableAnswer):
-        return _read_all(last, task)
-    first, *others = task.actuators
-    if others:
-        expected = f"the action has {len(task.actuators)} entries: {', '.join(a.name for a in task.actuators)}"
-    else:
-        numbers = _NUMBER_IN_TEXT.findall(ascii_signs(last))
-        mentioned = _names_in([name for name in first.names if not NUMBER.fullmatch(name)], text)
-        if mentioned or len(numbers) == 1:
-            return (_read_entry((mentioned or numbers)[-1], first),)
-        labels, bounds = f"one of {', '.join(first.labels)}", f"a number from {first.low:g} to {first.high:g}"
-        expected = f"the action is {labels if first.is_choice else bounds}"
-    raise UnreadableAnswer(f"it ends with {quoted(last)}, and {expected}")
+    return _read_all(text.splitlines()[-1], task)
 
 
 def as_action(task: Task, action: Action) -> Any:

@@ -83,7 +83,7 @@ def test_every_situation_is_asked_once_and_an_unreadable_answer_gets_one_repair_
     repair = server.chats[2].body["messages"]
     assert [message["role"] for message in repair] == ["system", "user", "assistant", "user"]
     assert repair[2]["content"] == "Hm."
-    assert "it ends with `Hm.`, and the action is one of left, down, right, up." in repair[3]["content"]
+    assert "it says `Hm.`, expected one of left, down, right, up, or its number 0 to 3." in repair[3]["content"]
     assert repair[3]["content"].endswith("Action: left | down | right | up\n")
     # What the model did not choose is no decision of the table.
     chosen = {tuple(one["bins"].values()): one["chosen"] for one in found["decisions"]}
