@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # The run settings that also apply to `drive` and `mediate`, beside --llm.
 SETTINGS = ("seed", *opt.REQUESTS, "max_calls", "max_tokens", "prompt_tokens", "step_timeout")
+ROOMS = ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey")
 SHARED_OPTIONS = opt.all_of(
     click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions at a time (default 4)."),
     click.option("--out", type=opt.PATH, help="Folder of the results (default: a new one in results/)."),
@@ -128,7 +129,7 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
 
 
 @click.command(cls=opt.WithSettings, only=SETTINGS)
-@click.argument("rooms", metavar="[TASK]...", nargs=-1)
+@click.argument("rooms", metavar="[TASK]...", nargs=-1, type=click.Choice(ROOMS))
 @click.option(
     "--llm", required=True, metavar="SPEC", help="Planner: provider and model, planner (rules, no key), or replay:DIR."
 )
@@ -136,9 +137,8 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
     "--mediator",
     "names",
     multiple=True,
-    metavar="NAME|FILE",
-    help="always, never, random, hard-coded, learned, or the file of a policy for the task when-to-ask; may be "
-    "repeated (default: these five).",
+    type=click.Choice(("always", "never", "random", "hard-coded", "learned")),
+    help="When to ask; may be repeated (default: all five).",
 )
 @click.option(
     "--episodes", type=click.IntRange(1, 10_000), default=100, help="Episodes for each mediator (default 100)."
@@ -170,13 +170,12 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -
     episodes, train = options.pop("episodes"), options.pop("train")
     task = load_task(seat.MEDIATOR_TASK)
     config = effective_config(task, seat.MEDIATOR_TASK, options=options)
-    chosen, mediators = seat.read_rooms(rooms), seat.read_mediators(names)
     folder = out or _new_folder("on-call", config)
     with closing(seat.open_mediation(config, folder, concurrency=concurrency, tell=_say_wait)) as session:
         _introduce(f"{episodes} episodes for each mediator, the same for all; plans by: ", session)
         line("room", "mediator", "doors opened", "return", "steps", "questions")
         result = seat.mediate(
-            session, chosen, mediators, episodes=episodes, train=train, on_row=lambda row: line(*seat.row_words(row))
+            session, rooms, names, episodes=episodes, train=train, on_row=lambda row: line(*seat.row_words(row))
         )
     say("\n" + seat.summary(result))
     if output is not None:

@@ -65,15 +65,6 @@ class PolicyInPython(Source):
         """Write a constant of a tuple."""
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
-    def _add_array(self, name: str, values: npt.NDArray[Any]) -> None:
-        if values.dtype.kind != "u":
-            super()._add_array(name, values)
-            return
-        packed = values.tobytes().hex()  # a tuple would be long: these are the cells of a table, perhaps a million
-        lines = [repr(packed[i : i + 100]) for i in range(0, len(packed), 100)]
-        read = f'{name} = struct.unpack("<{len(values)}{values.dtype.char}", bytes.fromhex('
-        self.data += [read, *(f"    {line}" for line in lines), "))", ""]
-
     def set_action(self, values: Sequence[str]) -> None:
         """Set the action: a number for one choice, else a tuple."""
         numbers = [not a.is_choice and not self.policy.finds_whole_action for a in self.task.actuators]

@@ -18,7 +18,7 @@ from scipy.stats import binomtest
 
 from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
-from policygen.errors import BudgetExhausted, PolicyError, UsageError
+from policygen.errors import BudgetExhausted
 from policygen.extensions.seats.session import (
     ProgramProvider,
     Session,
@@ -30,14 +30,12 @@ from policygen.extensions.seats.session import (
     system_message,
 )
 from policygen.extensions.worlds import robot
-from policygen.files import check_name
 from policygen.llm import Provider, read_spec
 from policygen.llm.messages import Message, Prompt
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.config import RunConfig
 from policygen.runs.facts import plus_minus
-from policygen.runs.reading import best_policy
 from policygen.search.refine.tunable import Trials, Vector, refine
 from policygen.tasks.environments import make
 from policygen.tasks.load import load_task
@@ -74,11 +72,6 @@ MEDIATORS: dict[str, Mediator] = {
 }
 
 
-def mediator_of(policy: Policy) -> Mediator:
-    """Return the mediator that asks when the policy says so."""
-    return lambda signs, rng: bool(policy.act_one(np.array(signs)))
-
-
 def learned_mediator(room: str, *, seed: int, episodes: int) -> Policy:
     """Tune the table of the hard-coded mediator entry by entry (`--refine coordinate`) and return it.
 
@@ -100,49 +93,6 @@ def learned_mediator(room: str, *, seed: int, episodes: int) -> Policy:
     return refined.policy if refined is not None else start
 
 
-def read_mediators(names: Sequence[str]) -> dict[str, Mediator | None]:
-    """Return the mediator of each name; without names, `MEDIATORS` and `learned`.
-
-    Args:
-        names: of `MEDIATORS`, files or runs of policies, or `learned`, whose mediator is None.
-
-    Raises:
-        UsageError: a name is none of these.
-        PolicyError: a policy is for another task, or has a memory.
-    """
-    found: dict[str, Mediator | None] = {}
-    for name in names or (*MEDIATORS, LEARNED):
-        found[name] = MEDIATORS.get(name)
-        if name in MEDIATORS or name == LEARNED:
-            continue
-        if not Path(check_name(name)).exists():
-            raise UsageError(
-                f"--mediator {name} is neither one of {', '.join((*MEDIATORS, LEARNED))} nor a file; name one of "
-                f"these, or the file of a policy for {MEDIATOR_TASK}, such as `policygen mediate` saves"
-            )
-        policy = best_policy(Path(name))
-        if policy.task.observation_names != load_task(MEDIATOR_TASK).observation_names or policy.remembers:
-            raise PolicyError(
-                f"{name} is a policy for {policy.task.name}; name a policy for {MEDIATOR_TASK} that has no memory"
-            )
-        found[name] = mediator_of(policy)
-    return found
-
-
-def read_rooms(names: Sequence[str]) -> Sequence[str]:
-    """Return the names of rooms, of all four if there are none.
-
-    Raises:
-        UsageError: there is no such room.
-        TaskError: the package minigrid is missing.
-    """
-    for name in names:
-        if name not in robot.ROOM_NAMES:
-            raise UsageError(f"there is no room {name}; name one of {', '.join(robot.ROOM_NAMES)}")
-    _make_room(robot.ROOM_NAMES[0])
-    return names or robot.ROOM_NAMES
-
-
 def _make_room(room: str) -> gym.Env[Any, Any]:
     return make(f"policygen/{room}-v0", {}).unwrapped
 
@@ -152,7 +102,9 @@ def open_mediation(config: RunConfig, folder: Path, **options: Any) -> Session:
 
     Raises:
         UsageError: the provider cannot plan; or see `Session`.
+        TaskError: the package minigrid is missing.
     """
+    _make_room(robot.ROOM_NAMES[0])
     if read_spec(config.llm).name == "planner":
         provider: Provider = ProgramProvider(
             "planner", lambda context: f"Plan: {', '.join(map(str, robot.plan_by_rules(*context)))}"
@@ -183,7 +135,7 @@ def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
 def mediate(
     session: Session,
     rooms: Sequence[str],
-    mediators: Mapping[str, Mediator | None],
+    mediators: Sequence[str],
     *,
     episodes: int,
     train: int,
@@ -192,7 +144,8 @@ def mediate(
     """Play the same episodes with each mediator in each room until a budget runs out; return the result, as saved.
 
     Args:
-        mediators: from `read_mediators`; the policy of a learned one is saved as ROOM.json in the session's folder.
+        rooms, mediators: of `ROOM_NAMES`, and of `MEDIATORS` or `LEARNED`; all, if there are none. The policy of the
+            learned mediator is saved as ROOM.json in the session's folder.
         train: number of other episodes to tune a learned mediator with.
         on_row: called with the results of every mediator whose episodes were all played, one number per episode.
 
@@ -203,14 +156,17 @@ def mediate(
     seeds = episode_seeds(seed, "mediating", episodes)
     found: dict[str, Any] = {"episodes": episodes, "rows": []}
     try:
-        for room in rooms:
+        for room in rooms or robot.ROOM_NAMES:
             envs = [_make_room(room) for _ in seeds]
-            for name, asks in mediators.items():
+            for name in mediators or (*MEDIATORS, LEARNED):
                 row: dict[str, Any] = {"room": room, "mediator": name}
-                if asks is None:
+                if name == LEARNED:
                     policy = learned_mediator(room, seed=seed, episodes=train)
                     policy.save(session.folder / f"{room}.json")
-                    row["table"], asks = policy.to_text(whole=True), mediator_of(policy)
+                    row["table"] = policy.to_text(whole=True)
+                    asks: Mediator = lambda signs, rng, act=policy.act_one: bool(act(np.array(signs)))  # type: ignore[misc]
+                else:
+                    asks = MEDIATORS[name]
                 playing = [robot.RoomEpisode(env, room, one) for env, one in zip(envs, seeds, strict=True)]
                 _play(session, room, asks, playing, seeds)
                 row["opened"] = [episode.opened for episode in playing]

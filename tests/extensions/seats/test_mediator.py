@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from support import LEANING, Line
+from support import Line
 
-import policygen
-from policygen.errors import PolicyError, UsageError
+from policygen.cli.seats import ROOMS
+from policygen.errors import UsageError
 from policygen.extensions.seats.mediate import (
     MEDIATOR_TASK,
     MEDIATORS,
     mediate,
     open_mediation,
-    read_mediators,
     read_plan,
-    read_rooms,
 )
 from policygen.extensions.seats.session import UnreadableAnswer
-from policygen.extensions.worlds.robot import RoomReport, Signs
+from policygen.extensions.worlds.robot import ROOM_NAMES, RoomReport, Signs
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
@@ -41,7 +39,7 @@ def mediation(
 ) -> Found:
     config = effective_config(load_task(MEDIATOR_TASK), MEDIATOR_TASK, options={"llm": llm, **options})
     with closing(open_mediation(config, Path(out), concurrency=1)) as session:
-        return mediate(session, ["SimpleDoorKey"], read_mediators(names), episodes=episodes, train=200)
+        return mediate(session, ["SimpleDoorKey"], names, episodes=episodes, train=200)
 
 
 def read(text: str, known: str) -> str:
@@ -159,34 +157,19 @@ def test_mediators_ask_when_their_names_say() -> None:
     assert MEDIATORS["random"](over, rng)
 
 
-def test_a_table_is_a_mediator_and_the_page_has_a_row_for_each(line: Line) -> None:
-    table = "| new | ended | action |\n|---|---|---|\n| 0 | 0 | continue |\n| * | * | ask |"
-    policygen.parse(table, MEDIATOR_TASK).save("mine.json")
-    names = [word for name in ("always", "hard-coded", "mine.json", "learned") for word in ("--mediator", name)]
+def test_a_mediator_is_learned_and_the_page_has_a_row_for_each(line: Line) -> None:
+    names = [word for name in ("always", "hard-coded", "learned") for word in ("--mediator", name)]
+    assert ROOMS == ROOM_NAMES
     options = ("--train", 200, "--episodes", 30, "-o", "on_call.md", "--out", "here")
     said = line("mediate", "SimpleDoorKey", "--llm", "planner", *names, *options)
     assert said.code == 0, said.err
     assert "plans by: planner, which is not a language model" in said.out
     found = json.loads(Path("here/mediate.json").read_text())
     assert found["llm_calls"] == 0
-    always, hard_coded, mine, learned = found["rows"]
+    always, hard_coded, learned = found["rows"]
     assert learned["table"] == Policy.load(Path("here/SimpleDoorKey.json")).to_text(whole=True)
-    assert sum(mine["opened"]) == sum(always["opened"]) == 30 > sum(hard_coded["opened"])
-    assert 30 < sum(hard_coded["questions"]) < sum(mine["questions"]) < sum(always["questions"]) / 5
+    assert sum(learned["opened"]) == sum(always["opened"]) == 30 > sum(hard_coded["opened"])
+    assert 30 < sum(hard_coded["questions"]) < sum(learned["questions"]) < sum(always["questions"]) / 5
     text = Path("on_call.md").read_text()
-    assert text.count("\n| SimpleDoorKey | ") == 4
+    assert text.count("\n| SimpleDoorKey | ") == 3
     assert "Plans come from `planner`, a rule-based planner, no language model;" in " ".join(text.split())
-
-
-def test_names_of_rooms_and_mediators_are_read_or_refused() -> None:
-    assert len(read_rooms([])) == 4
-    with pytest.raises(UsageError, match="there is no room hall; name one of SimpleDoorKey"):
-        read_rooms(["hall"])
-    assert list(read_mediators([])) == ["always", "never", "random", "hard-coded", "learned"]
-    with pytest.raises(
-        UsageError, match="--mediator often is neither one of always, never, random, hard-coded, learned"
-    ):
-        read_mediators(["often"])
-    policygen.parse(LEANING, "cartpole").save("lean.json")
-    with pytest.raises(PolicyError, match=r"lean.json is a policy for cartpole; name a policy for when-to-ask"):
-        read_mediators(["lean.json"])
