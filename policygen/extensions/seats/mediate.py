@@ -72,6 +72,10 @@ MEDIATORS: dict[str, Mediator] = {
 }
 
 
+def _mediator_of(policy: Policy) -> Mediator:
+    return lambda signs, rng: bool(policy.act_one(np.array(signs)))
+
+
 def learned_mediator(room: str, *, seed: int, episodes: int) -> Policy:
     """Tune the table of the hard-coded mediator entry by entry (`--refine coordinate`) and return it.
 
@@ -164,7 +168,7 @@ def mediate(
                     policy = learned_mediator(room, seed=seed, episodes=train)
                     policy.save(session.folder / f"{room}.json")
                     row["table"] = policy.to_text(whole=True)
-                    asks: Mediator = lambda signs, rng, act=policy.act_one: bool(act(np.array(signs)))  # type: ignore[misc]
+                    asks = _mediator_of(policy)
                 else:
                     asks = MEDIATORS[name]
                 playing = [robot.RoomEpisode(env, room, one) for env, one in zip(envs, seeds, strict=True)]

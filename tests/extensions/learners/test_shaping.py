@@ -117,5 +117,6 @@ def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
     assert SHAPING.of(untold) is None
     assert told.policy is not None
     assert told.policy != untold.policy
+    assert told.tuned.refinement.startswith("q over 16 entries, 120 episodes")
     assert told.score == exact_score(told.policy, mdp_of(LAKE))
     assert told.counts.episodes == untold.counts.episodes == 2 + 2 + 120 + 2

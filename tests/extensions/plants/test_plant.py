@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -114,46 +113,21 @@ def test_a_plant_written_after_the_last_fit_is_shown_as_written() -> None:
     assert "Not fitted to data yet." in request
 
 
-# --- replies ---------------------------------------------------------------------------------------------------------
-
-
-def replied(
-    replies: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[Attempt], Written, Context, RunConfig]:
-    """Run a search in which a scripted model gives these replies, with little tuning."""
+def test_a_reply_holds_a_policy_with_a_plant_or_a_plant_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "INNER_EPISODES", 480)
     monkeypatch.setattr(model, "MOST_ROUNDS", 1)
-    provider = Written(replies)
     options = {"policy": "linear", "episodes": 2, "warmup_episodes": 4, "refine": "model", "iterations": 2}
     config = effective_config(POLE, POLE.name, options=options)
     search = new_search(POLE)
-    attempts = list(attempts_of(search, config, provider))
-    return attempts, provider, search.context(config), config
-
-
-def test_a_reply_holds_a_policy_with_a_plant_or_a_plant_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    mended = "next velocity = velocity + 0.39*right - 0.195"
-    both = fenced(*PLANT, "left = 0", "right = 2*angle")
-    attempts, _, context, config = replied([both, fenced(mended)], monkeypatch)
-    first, second = attempts[-2:]
+    replies = [fenced(*PLANT, "left = 0", "right = 2*angle"), fenced("next velocity = velocity + 0.39*right - 0.195")]
+    first, second = list(attempts_of(search, config, Written(replies)))[-2:]
     assert STATED.of(first) is not None
     assert not first.problems
     assert not second.problems
     assert dict(STATED.of(second).next) == {"velocity": "velocity + 0.39*right - 0.195"}
     assert second.proposed is not None
     account = FITTED_PLANT.of(second)
-    _, request = texts(render_prompt(context, config))
+    _, request = texts(render_prompt(search.context(config), config))
     assert account.text in request
     assert "push" in account.text  # of the line that stayed
     assert "No reply has stated" not in request
-
-
-def test_a_problem_in_a_line_of_the_plant_is_shown_and_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = fenced("next angel = angle + 0.02*spin", "left = 0", "right = 2*angle")
-    right = fenced("next angle = angle + 0.02*spin", "left = 0", "right = 2*angle")
-    attempts, provider, _, _ = replied([wrong, right, fenced("right = 3*angle")], monkeypatch)
-    repair = provider.prompts[1].messages[-1].content
-    assert "unknown observation `angel`" in repair
-    assert "line 3 was: `next angel = angle + 0.02*spin`" in repair
-    assert "repeat the other lines of your policy and your plant as they were, inside one fenced code block" in repair
-    assert dict(STATED.of(attempts[1]).next) == {"angle": "angle + 0.02*spin"}

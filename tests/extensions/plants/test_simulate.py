@@ -10,7 +10,7 @@ import pytest
 from planted import LINE, driven, equations, policy
 
 from policygen.extensions.plants.fit import FittedPlant, Transitions, with_errors
-from policygen.extensions.plants.tuning import PlantCopies, play_in_plant
+from policygen.extensions.plants.tuning import play_in_plant
 
 
 def line_plant(text: str, data: Transitions | None = None, factors: Sequence[float] = (1.0,)) -> FittedPlant:
@@ -46,7 +46,7 @@ def test_leaving_the_region_costs_nothing_more_where_steps_pay() -> None:
 
 
 def test_seeds_decide_on_members_and_starts_whatever_is_played_beside() -> None:
-    text = "next x = 0.5*x + 0.1*u + prev(u)*0\nstart x = uniform(-1, 1)\nends = x > 0.3"
+    text = "next x = 0.5*x + 0.1*u + 0.1*prev(u)\nstart x = uniform(-1, 1)\nends = x > 0.3"
     inside = line_plant(text, factors=(1, 1.05))
     actors = [policy("u = 0.1*x", LINE), policy("u = -x", LINE)]
     together = play_in_plant(inside, actors, (3, 4, 5, 9))
@@ -81,18 +81,3 @@ def test_hidden_states_are_drawn_for_an_episode_and_may_move() -> None:
     assert min(paid) >= 1
     assert 1.3 < np.mean(paid) < 1.7
     assert len(set(paid)) == 20
-
-
-def test_copies_that_are_kept_go_on_as_before() -> None:
-    inside = line_plant("next x = 0.9*x + 0.5*prev(u)", factors=(1, 0.9, 0.8))
-    which = np.array([False, True, False, True])
-    whole, fewer = PlantCopies(inside), PlantCopies(inside)
-    whole.begin((1, 2, 3, 4)), fewer.begin((1, 2, 3, 4))
-    actions = np.linspace(-1, 1, 4)[:, None]
-    whole.step(actions), fewer.step(actions)
-    fewer.replace(~which, ())
-    for _ in range(3):
-        seen, rewards, *_ = whole.step(actions)
-        kept_seen, kept_rewards, *_ = fewer.step(actions[which])
-        assert np.array_equal(seen[which], kept_seen)
-        assert np.array_equal(rewards[which], kept_rewards)
