@@ -86,14 +86,25 @@ def test_an_environment_object_of_gymnasium_is_known_unless_it_is_wrapped_or_has
         assert task_of(env).observation_names[0] == "obs0"
 
 
-def test_the_script_writes_the_file_that_ships(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_writes_the_files_that_ship_and_begins_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("mujoco")
     spec = importlib.util.spec_from_file_location("harvest", ENVS / "harvest.py")
     assert spec is not None
-    pytest.importorskip("mujoco")
     harvest = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "harvest", harvest)
     spec.loader.exec_module(harvest)
-    assert harvest.file_of("FrozenLake-v1") == (ENVS / "gymnasium" / "FrozenLake-v1.toml").read_text(encoding="utf-8")
+    paths = [ENVS / "gymnasium" / f"{name}.toml" for name in ("FrozenLake-v1", "Humanoid-v5")] + [ENVS / "hopper.toml"]
+    if find_spec("Box2D") is not None:
+        paths.append(ENVS / "gymnasium" / "LunarLander-v3.toml")
+    for path in paths:
+        assert harvest.renewed(path) == path.read_text(encoding="utf-8")
+    monkeypatch.setattr(harvest, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["harvest.py", "Hopper-v5"])
+    harvest.main()
+    begun = task_from_file(tmp_path / "Hopper-v5.toml")
+    assert "The default duration of an episode is 1000 timesteps." in begun.about
+    assert "One step lasts 0.008 s (4 x 0.002 s of simulation)." in begun.facts
+    assert begun.heights == load_task("Hopper-v5").heights
 
 
 @pytest.mark.parametrize(
