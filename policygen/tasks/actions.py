@@ -290,12 +290,3 @@ def _nearest_float32(bound: float, inwards: int) -> float:
     while (float(value) > bound) if inwards < 0 else (float(value) < bound):
         value = np.nextafter(value, np.float32(inwards * np.inf))
     return float(value)
-
-
-def describe_layout(layout: ActionLayout, actuators: Sequence[Actuator]) -> str:
-    """Describe in one sentence how an action is flattened to actuators."""
-    names = ", ".join(a.name for a in actuators)
-    if layout.kind == "choice":
-        return f"an action is a whole number from {layout.start[0]} on; a policy decides it as {names}"
-    kind = "a Dict" if layout.keys is not None else "a Tuple" if layout.kind == "parts" else "an array"
-    return f"an action is {kind}; a policy decides its parts as {names}"

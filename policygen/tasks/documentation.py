@@ -73,47 +73,17 @@ def _documented(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
 def _description(env: gym.Env[Any, Any], *, only_named: bool) -> Iterator[tuple[str, str]]:
     """Yield the summary of an environment's package, and the sections of its description that name the environment.
 
-    Where none does, these are all sections, unless `only_named`. If the environment is the package's only one, they are
-    all sections, too. Rows and paragraphs that name only other environments are left out.
+    If none does, yield all sections, or nothing if `only_named`.
     """
     kind = type(env.unwrapped)
-    package = kind.__module__.partition(".")[0]
-    ids = [env.spec.id.rpartition("/")[2]] if env.spec is not None else []
-    of_package = [
-        spec for spec in gym.registry.values() if str(spec.entry_point).replace(":", ".").startswith(f"{package}.")
-    ]
-    for name in metadata.packages_distributions().get(package, [])[:1]:
-        about = metadata.metadata(name).json
+    names = [kind.__name__, *([env.spec.id.rpartition("/")[2]] if env.spec is not None else [])]
+    for package in metadata.packages_distributions().get(kind.__module__.partition(".")[0], [])[:1]:
+        about = metadata.metadata(package).json
         sections = _sections(_plain(str(about.get("description", ""))))
-
-        def names_it(level: int, text: str) -> bool:
-            return any(word in text for word in (kind.__name__, *ids))
-
-        mine = list(itertools.compress(sections, _below(sections, names_it)))
-        alone = len({str(spec.entry_point) for spec in of_package}) == 1
-        if (alone and kind.__name__ not in ids) or (not mine and not only_named):  # an id like that is `module:Class`
-            mine = sections
-        others = [other for spec in of_package if (other := spec.id.rpartition("/")[2]) not in ids]
-        parts = [str(about.get("summary", "")), *(_without(text, others, ids) for _, text in mine)] if mine else []
-        yield from ((f"package {name}", part) for part in parts if part)
-
-
-def _without(text: str, others: Sequence[str], own: Sequence[str]) -> str:
-    """Return a text without the rows, items and paragraphs that name one of `others` but none of `own`."""
-    if not others:
-        return text
-    kept = []
-    for paragraph in text.split("\n\n"):
-        rows = (
-            [[line] for line in paragraph.splitlines()]
-            if paragraph.lstrip().startswith(("|", "-", "*"))
-            else [[paragraph]]
-        )
-        named = [
-            row[0] for row in rows if any(one in row[0] for one in own) or not any(one in row[0] for one in others)
-        ]
-        kept += ["\n".join(named)] if named else []
-    return "\n\n".join(kept)
+        named = _below(sections, lambda _, text: any(name in text for name in names))
+        shown = list(itertools.compress(sections, named)) or ([] if only_named else sections)
+        parts = [str(about.get("summary", "")), *(text for _, text in shown)] if shown else []
+        yield from ((f"package {package}", part) for part in parts if part)
 
 
 def _sections(text: str) -> list[_Section]:
@@ -240,8 +210,9 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ..
     lines: list[str] = []
     with suppress(Exception):  # facts are optional, and the model is the user's
         lines = list(_sentences(env, actions)) if has_model(env) else []
-    ends = itertools.accumulate(map(len, lines))
-    kept = [line for line, end in zip(lines, ends, strict=True) if end <= MOST_OF_FACTS]
+    kept = [
+        line for line, end in zip(lines, itertools.accumulate(map(len, lines)), strict=True) if end <= MOST_OF_FACTS
+    ]
     more = len(lines) - len(kept)
     return (*kept, f"({more} more facts of the model are left out.)") if more else tuple(kept)
 

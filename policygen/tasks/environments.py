@@ -285,16 +285,11 @@ _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")  # `Id-v0`, or `module:Id-v0` with t
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
 
 
-def _silence_mujoco(gym_id: str) -> None:
+def _silence_mujoco() -> None:
     """Keep MuJoCo from printing warnings and writing MUJOCO_LOG.TXT: attempts report instabilities themselves."""
-    spec = gym.registry.get(gym_id)
-    if "mujoco" not in (str(spec.entry_point) if spec is not None else "") and "mujoco" not in sys.modules:
-        return
-    with contextlib.suppress(ImportError):  # `make` reports a missing package
-        import mujoco  # the extra `mujoco`
-
-        if mujoco.get_mju_user_warning() is None:
-            mujoco.set_mju_user_warning(lambda remark: None)
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is not None and mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(lambda remark: None)
 
 
 # MuJoCo's warnings about NaN or huge values of positions, velocities and accelerations (mjtWarning).
@@ -333,15 +328,16 @@ def import_user_module(module: str) -> ModuleType:
             f"there is no module `{module}`: {places}; go to the folder of the file, or install the package"
         ) from None
     except (Exception, SystemExit) as error:  # foreign code
-        fault = ", ".join(filter(None, (_words_of(error), place_of(error))))
         raise TaskError(
-            f"the module {module} fails when it is imported ({fault}): "
+            f"the module {module} fails when it is imported ({_words_of(error)}): "
             f"repair it until `python -c 'import {module}'` works"
         ) from error
 
 
 def _words_of(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    """Return the type and message of an exception, and the file and line of the code that raised it."""
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    return ", ".join(filter(None, (words, place_of(error))))
 
 
 def _import_and_register(module: str, name: str) -> None:
@@ -356,7 +352,7 @@ def _import_and_register(module: str, name: str) -> None:
             try:
                 register()
             except (Exception, SystemExit) as error:  # foreign code
-                raise TaskError(f"{module}.{function}() fails: {type(error).__name__}: {error}") from error
+                raise TaskError(f"{module}.{function}() fails: {_words_of(error)}") from error
         if name in gym.registry or any(known.startswith(f"{name}-v") for known in gym.registry):
             return
     what = getattr(found, name, None)
@@ -403,7 +399,6 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     module, colon, name = gym_id.partition(":")
     if colon:
         _import_and_register(module, name)
-    _silence_mujoco(gym_id)
     arguments: dict[str, Any] = {**kwargs, "disable_env_checker": True}
     if max_steps is not None:
         arguments["max_episode_steps"] = max_steps
@@ -412,7 +407,7 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
             warnings.simplefilter("ignore")  # the task chose this version, even if a newer one exists
             env = gym.make(gym_id, **arguments)
         check_spaces(env, gym_id)
-        _silence_mujoco(gym_id)
+        _silence_mujoco()
         return CountedEnv(env)
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         extra = next((extra for word, extra in _EXTRAS.items() if word in str(error).lower()), None)
@@ -434,33 +429,15 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         if isinstance(error, TypeError) and "gymnasium.Env" in str(error):  # the check of the result
             makes = f"{gym_id} makes something other than a Gymnasium environment (gymnasium.Env)"
             raise TaskError(f"{makes}; {SEVERAL_AGENTS}") from None
-        fault = ", ".join(filter(None, (_words_of(error), place_of(error))))
+        fault = _words_of(error)
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
             raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
         if kwargs:
             raise TaskError(
                 f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
             ) from None
-        needed, sure = _arguments_needed(gym_id, str(error))
-        words = " ".join(f"--kwarg {name}" for name in needed or ["NAME=VALUE"])
-        write = f"policygen new {gym_id} {words} writes a task file with them, to be run by its name"
         raise TaskError(
-            f"{gym_id} cannot be made without arguments ({fault}); {'' if sure else 'if it needs some: '}{write}"
-            + ("" if sure else "; else packages that it depends on may not fit: install the versions that it names")
+            f"{gym_id} cannot be made without arguments ({fault}): `policygen new {gym_id} --kwarg NAME=VALUE` writes "
+            "a task file with arguments, to be run by its name; if it needs none, packages that it depends on may not "
+            "fit: install the versions that it names"
         ) from error
-
-
-def _arguments_needed(gym_id: str, message: str) -> tuple[list[str], bool]:
-    """Return the required arguments of an environment, as NAME=VALUE, and whether these are certain."""
-    found = list[str]()
-    with contextlib.suppress(Exception):  # foreign code
-        entry = gym.spec(gym_id.rpartition(":")[2]).entry_point
-        maker = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-        found = [
-            one.name
-            for one in inspect.signature(maker).parameters.values()  # type: ignore[arg-type]
-            if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-        ]
-    if not found and "render_mode" in message.lower().replace(" ", "_"):
-        return ["render_mode=rgb_array"], False
-    return ["render_mode=rgb_array" if name == "render_mode" else f"{name}=VALUE" for name in found], bool(found)

@@ -16,15 +16,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.registration import find_highest_version, get_env_id
 from pydantic import ValidationError
 
 from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
 from policygen.files import find_resource, list_resources, read, toml_of
 from policygen.quantities.grid import Dimension, Grid
-from policygen.quantities.operations import contains_batch, decoded
 from policygen.quantities.text import slug, to_digits
-from policygen.tasks.actions import RESERVED, actuators_of, describe_layout
+from policygen.tasks.actions import RESERVED, actuators_of
 from policygen.tasks.environments import (
     NAMESPACE,
     UserEnv,
@@ -40,11 +38,11 @@ from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded
 from policygen.tasks.measured import Measured, file_for
 from policygen.tasks.measured import read as read_measured
 from policygen.tasks.measured import write as write_measured
-from policygen.tasks.spaces import Actuator, Observation, ObservedText, distinct_names, observed_in
+from policygen.tasks.spaces import Actuator, Observation, distinct_names, observed_in
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
-from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, UNSEEDED, found_limit, moving, warm_up
+from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, found_limit, moving, warm_up
 from policygen.telling import telling
 
 LEAST_STEPS = 10  # that loading a task may take
@@ -59,10 +57,6 @@ _MOST_DIMENSIONS = 8  # of a grid
 _FEW_VALUES = 12  # of whole numbers
 _LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
 _MOST_NUMBERS = 400  # in an observation
-_MOST_PHRASES = 8  # each has two bins: 256 cells
-_WORD = re.compile(r"[a-z]{3,20}")
-_RARE = 0.02  # a word is ignored if a smaller share of rows has it, or lacks it
-_MOST_CORRELATED = 0.9  # a word is ignored if its correlation with a chosen one is at least this
 _NO_BOUNDS = "the environment states no bounds, these are assumed"
 
 
@@ -179,8 +173,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
     known = toml_of(file.read_text(encoding="utf-8")) if file is not None else {}
     env = make(stated.gym_id, stated.kwargs)
     try:
-        task = complete(stated, env, step_timeout, step_seconds=known.get("step_seconds"))
-        return replace(task, assumed=(*task.assumed, UNSEEDED)) if task.unseeded else task
+        return complete(stated, env, step_timeout, step_seconds=known.get("step_seconds"))
     except EnvironmentFault:
         raise
     except UsageError as error:
@@ -255,23 +248,8 @@ def _discovered(
         task = complete(stated, env, step_timeout, warm=warm, checked=MANY_CHECKED, unseeded=unseeded)
     if known is None:
         write_measured(file, Measured(limit, played, warm, task.unseeded))
-    assumed += [
-        *_successor(gym_id),
-        f"observations are called {', '.join(observed[:8])}" + ", ..." * (len(observed) > 8),
-    ]
-    if task.action_layout is not None and not task.action_layout.is_row:
-        assumed.append(describe_layout(task.action_layout, actuators))
-    grid, remarks = _fitted_grid(task.observations, warm.rows) if found else (None, [])
-    remarks += [UNSEEDED] * task.unseeded
-    room = int(math.log2(_LARGEST_STATE_SPACE / (grid.size if grid is not None else 1)))
-    taken = [*observed, *(a.name for a in task.actuators)]
-    phrases = _informative_phrases(texts, warm.rows[:, len(found) :], taken, min(_MOST_PHRASES, room))
-    if phrases:
-        binned = grid.dimensions if grid is not None else ()
-        grid = Grid((*binned, *(Dimension(name, (0.5,)) for name in phrases)))
-        tells = ", ".join(phrases.values())
-        steps = f"{len(warm.rows):,} steps of random actions"
-        remarks.append(f"a table distinguishes texts by words seen in {steps}: {tells}")
+    assumed.append(f"observations are called {', '.join(observed[:8])}" + ", ..." * (len(observed) > 8))
+    grid, remark = _fitted_grid(task.observations, warm.rows) if found else (None, "")
     continuous = task.has_numbers or grid is None or len(grid.dimensions) < len(observed)
     return replace(
         task,
@@ -279,12 +257,11 @@ def _discovered(
             a if (a.low, a.high) == (space.low, space.high) else replace(a, about=_NO_BOUNDS)
             for a, space in zip(task.actuators, actuators, strict=True)
         ),
-        features=tuple(phrases.items()),
         max_steps=limit or DEFAULT_MAX_STEPS,
         usual_steps=warm.usual_steps,
         grid=grid,
         run=(("policy", "linear" if continuous else "table"),),
-        assumed=(*assumed, *task.assumed, *remarks),
+        assumed=(*assumed, *([remark] if remark else []), *task.assumed),
     )
 
 
@@ -314,58 +291,17 @@ def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> li
     return []
 
 
-def _informative_phrases(
-    texts: Sequence[ObservedText], rows: npt.NDArray[np.float64], taken: Sequence[str], most: int
-) -> dict[str, str]:
-    """Return at most `most` features by name: `contains` of words that about half of the texts have.
-
-    `rows` are the text columns of recorded observations, shape (n, columns); `taken` are names that features cannot
-    have.
-    """
-    rows = rows[:: max(1, len(rows) // 1_000)]
-    found: list[tuple[float, str, str, npt.NDArray[np.float64]]] = []
-    first = 0
-    for text in texts:
-        columns = rows[:, first : first + text.columns]
-        first += text.columns
-        words = {word for row in np.unique(columns, axis=0) for word in _WORD.findall(decoded(row).lower())}
-        for word in sorted(words):
-            has = contains_batch(list(columns.T), word)
-            share = float(has.mean())
-            if _RARE <= share <= 1 - _RARE:
-                name = slug(f"{text.name}_{word}")
-                found.append((share * (1 - share), name, f'contains({text.name}, "{word}")', has))
-    kept: dict[str, str] = {}
-    chosen: list[npt.NDArray[np.float64]] = []
-    for _, name, expression, has in sorted(found, key=lambda one: -one[0]):
-        unlike = all(abs(float(np.corrcoef(has, other)[0, 1])) < _MOST_CORRELATED for other in chosen)
-        if len(kept) < most and name not in (*taken, *kept) and unlike:
-            kept[name] = expression
-            chosen.append(has)
-    return kept
-
-
-def _successor(gym_id: str) -> list[str]:
-    """Return a sentence if Gymnasium has a newer version of the environment, else nothing."""
-    name, _, version = gym_id.rpartition("-v")
-    namespace, _, name = name.rpartition("/")
-    newest = find_highest_version(namespace or None, name)
-    if not version.isdigit() or newest is None or newest <= int(version):
-        return []
-    return [f"{gym_id} is out of date; its successor is {get_env_id(namespace or None, name, newest)}"]
-
-
-def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) -> tuple[Grid | None, list[str]]:
-    """Return a grid, if any, and remarks: one cell per state if these are few, else bins by quantile or by value."""
+def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) -> tuple[Grid | None, str]:
+    """Return a grid, if any, and a remark: one cell per state if these are few, else bins by quantile or by value."""
     rows = rows[:, : len(found)]
     values = [_whole_numbers(o, column) for o, column in zip(found, rows.T, strict=True)]
     counts = [high - low + 1 for low, high in values]
     if all(o.integer for o in found) and math.prod(counts) <= _LARGEST_STATE_SPACE:
         grid = Grid(tuple(_one_bin_per_value(o, *range_) for o, range_ in zip(found, values, strict=True)))
-        return grid, [f"one table row per state ({grid.size} cells)"]
+        return grid, f"one table row per state ({grid.size} cells)"
     chosen = moving(rows)[:_MOST_DIMENSIONS]
     if not chosen:
-        return None, ["no observation changed under random actions, so there is no grid"]
+        return None, "no observation changed under random actions, so there is no grid"
     # Whole numbers get one bin per value, those with few values first, as long as the grid stays small enough; there
     # each of the other quantities counts as two bins.
     one_bin_each: list[int] = []
@@ -375,27 +311,30 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
             one_bin_each = own
     cells = math.prod(counts[i] for i in one_bin_each)
     bins = int(np.clip((_CELLS_WANTED / cells) ** (1 / max(len(chosen) - len(one_bin_each), 1)), 2, 8))
-    dimensions = []
-    for i in chosen:
-        quantiles = np.quantile(rows[:, i], np.arange(1, bins) / bins)
-        low, high = rows[:, i].min(), rows[:, i].max()
-        edges = sorted({edge for value in quantiles if low < (edge := _edge(value, rows[:, i])) <= high})
-        edges = edges or [to_digits((low + high) / 2, 3)]  # most rows hold the lowest value
-        dimensions.append(
-            _one_bin_per_value(found[i], *values[i]) if i in one_bin_each else Dimension(found[i].name, tuple(edges))
+    grid = Grid(
+        tuple(
+            _one_bin_per_value(found[i], *values[i])
+            if i in one_bin_each
+            else Dimension(found[i].name, _edges(rows[:, i], bins))
+            for i in chosen
         )
-    grid = Grid(tuple(dimensions))
-    shape = " x ".join(map(str, grid.shape))
-    remarks = []
-    size = f"({shape} = {grid.size} cells)"
+    )
+    remark = f"a table has {' x '.join(map(str, grid.shape))} = {grid.size} cells"
     if len(one_bin_each) < len(chosen):
-        remarks.append(f"a table's bins lie at quantiles of {len(rows):,} steps of random actions {size}")
+        remark += f"; its bins lie at quantiles of {len(rows):,} steps of random actions"
     if one_bin_each:
-        one_each = f"a table has one bin a value for {', '.join(found[i].name for i in one_bin_each)}"
-        remarks.append(one_each if remarks else f"{one_each} {size}")
+        remark += f"; it has one bin a value for {', '.join(found[i].name for i in one_bin_each)}"
     if len(chosen) < len(found):
-        remarks.append(f"a table looks at {', '.join(grid.names)} only")
-    return grid, remarks
+        remark += f"; it looks at {', '.join(grid.names)} only"
+    return grid, remark
+
+
+def _edges(column: npt.NDArray[np.float64], bins: int) -> tuple[float, ...]:
+    """Return the edges of at most `bins` bins, at quantiles of a column that moves."""
+    low, high = column.min(), column.max()
+    quantiles = np.quantile(column, np.arange(1, bins) / bins)
+    edges = sorted({edge for value in quantiles if low < (edge := _edge(value, column)) <= high})
+    return tuple(edges or [to_digits((low + high) / 2, 3)])  # most rows hold the lowest value
 
 
 def _edge(quantile: float, column: npt.NDArray[np.float64]) -> float:

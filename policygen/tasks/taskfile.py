@@ -39,7 +39,7 @@ from policygen.tasks.task import (
     perturbation,
     steps_of,
 )
-from policygen.tasks.warmup import FEW_CHECKED, WarmUp, ignores_seed, moving, warm_up
+from policygen.tasks.warmup import FEW_CHECKED, UNSEEDED, WarmUp, ignores_seed, moving, warm_up
 
 _MOST_INPUTS = 60  # quantities that equations of `builtin` weigh, unless a file states which
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -214,7 +214,7 @@ def complete(
         run=tuple(stated.run.items()),
         inputs=tuple(inputs),
         grid=_stated_grid(stated.grid, known),
-        assumed=tuple(assumed),
+        assumed=(*assumed, *([UNSEEDED] if unseeded else ())),
         unseeded=unseeded,
     )
     _ = task.parsed_features  # a mistake in a feature is reported now

@@ -341,18 +341,13 @@ def task() -> Task:
     return task_of(make_doors)
 
 
-def test_words_that_tell_situations_apart_become_features_and_bins(task):
-    assert task.text_names == ("said",)
-    assert task.observation_names == ("distance",)
-    assert task.width == 1 + 14
-    assert task.features == (("said_left", 'contains(said, "left")'),)
-    assert task.grid is not None
-    assert task.grid.names == ("distance", "said_left")
+def test_texts_are_read_by_the_features_of_a_policy(task):
+    assert (task.text_names, task.observation_names, task.width) == (("said",), ("distance",), 1 + 14)
     assert task_from_record(task_to_record(task)).layout == task.layout
-    policy = parse("| distance | said_left | action |\n| * | 1 | 0 |\n| * | * | 1 |", task, kind="table").policy
-    assert policy is not None
-    score = policygen.score(policy, make_doors, episodes=20)
-    assert score.mean == 10
+    text = 'let left = contains(said, "left")\nbins left: 0.5\n| left | action |\n| 1 | 0 |\n| * | 1 |'
+    policy = parse(text, task, kind="table").policy
+    assert policy is not None, parse(text, task, kind="table").problems
+    assert policygen.score(policy, make_doors, episodes=20).mean == 10
 
 
 def test_a_text_that_its_space_does_not_allow_for_is_the_environments_fault():
