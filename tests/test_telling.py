@@ -42,7 +42,7 @@ def test_each_slow_activity_of_a_first_prompt_is_told(
     done = line("prompt", "crawling:Slow", "--policy", "equations")
     assert done.code == 0, done.err
     told = [row for row in done.err.splitlines() if row.endswith(" ...")]
-    assert "playing random actions of crawling:Slow to see the ranges of its observations ..." in told
+    assert "playing random actions of crawling:Slow to see ranges, lengths and the effect of seeds ..." in told
     assert "playing episodes of random actions ..." in told
     assert not any(row.endswith(" ...") for row in done.out.splitlines())
 

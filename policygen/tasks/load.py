@@ -42,7 +42,7 @@ from policygen.tasks.spaces import Actuator, Observation, distinct_names, observ
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
-from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, found_limit, moving, warm_up
+from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, found_limit, ignores_seed, moving, warm_up
 from policygen.telling import telling
 
 LEAST_STEPS = 10  # that loading a task may take
@@ -227,27 +227,31 @@ def _discovered(
         observations=[ObservationEntry(name=name) for name in names],
         actions=_stated_actions(actuators, env, observed),
     )
-    width, limit = len(found) + sum(text.columns for text in texts), limit_of(env)
-    assumed = list[str]()
+    width, assumed = len(found) + sum(text.columns for text in texts), list[str]()
     # A run with a limit of steps plays fewer random actions: these are not kept.
     file = file_for(env, gym_id, kwargs) if not is_own and steps_left() > sys.maxsize // 2 else None
-    known, played = read_measured(file, width), 0
+    with telling(f"playing random actions of {gym_id} to see ranges, lengths and the effect of seeds"):
+        measured = read_measured(file, width)
+        if measured is None:
+            limit, played = limit_of(env), 0
+            if limit is None:
+                limit, played = found_limit(env, width, step_timeout)
+            warm = warm_up(env, width, step_timeout)
+            named = [replace(o, name=name) for o, name in zip(found, observed, strict=False)]
+            unseeded = ignores_seed(env, named, width, step_timeout, steps=MANY_CHECKED)
+            measured = Measured(limit, played, warm, unseeded)
+            write_measured(file, measured)
+        task = complete(stated, env, step_timeout, warm=measured.warm, unseeded=measured.unseeded)
+    limit, warm = measured.limit, measured.warm
     if limit is None:
-        with telling(f"playing {gym_id} to see how long its episodes are"):
-            limit, played = (known.limit, known.played) if known is not None else found_limit(env, width, step_timeout)
         assumed.append(
-            f"episodes have {limit:,} steps: of {played} played, each that did not end early ended there"
-            if limit is not None
-            else f"{CUT} {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
+            f"{CUT} {DEFAULT_MAX_STEPS:,} steps: the environment sets no limit, and none was found "
             f"in {LONGEST:,} steps or {SECONDS:g} s; state `max_steps` in a task file"
         )
-    with telling(f"playing random actions of {gym_id} to see the ranges of its observations"):
-        warm = known.warm if known is not None else warm_up(env, width, step_timeout)
-    unseeded = known.unseeded if known is not None else None
-    with telling(f"checking whether episodes of {gym_id} follow their seeds, and reading its documentation"):
-        task = complete(stated, env, step_timeout, warm=warm, checked=MANY_CHECKED, unseeded=unseeded)
-    if known is None:
-        write_measured(file, Measured(limit, played, warm, task.unseeded))
+    elif measured.played:
+        assumed.append(
+            f"episodes have {limit:,} steps: of {measured.played} played, each that did not end early ended there"
+        )
     assumed.append(f"observations are called {', '.join(observed[:8])}" + ", ..." * (len(observed) > 8))
     grid, remark = _fitted_grid(task.observations, warm.rows) if found else (None, "")
     continuous = task.has_numbers or grid is None or len(grid.dimensions) < len(observed)

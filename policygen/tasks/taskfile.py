@@ -39,7 +39,7 @@ from policygen.tasks.task import (
     perturbation,
     steps_of,
 )
-from policygen.tasks.warmup import FEW_CHECKED, UNSEEDED, WarmUp, ignores_seed, moving, warm_up
+from policygen.tasks.warmup import UNSEEDED, WarmUp, ignores_seed, moving, warm_up
 
 _MOST_INPUTS = 60  # quantities that equations of `builtin` weigh, unless a file states which
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
@@ -144,7 +144,6 @@ def complete(
     step_timeout: float,
     *,
     warm: WarmUp | None = None,
-    checked: int = FEW_CHECKED,
     unseeded: bool | None = None,
     step_seconds: float | None = None,
 ) -> Task:
@@ -152,8 +151,7 @@ def complete(
 
     Args:
         warm: recorded random episodes; None: they are played now, if the file has no `about`.
-        checked: number of steps of an episode that checks whether the environment follows its seed.
-        unseeded: whether it does not, if that is known; then no episode is played.
+        unseeded: whether the environment ignores its seed; None: two short episodes show it.
         step_seconds: the length of a step, if neither the file states it nor a MuJoCo model.
     """
     found, texts = observed_in(env.observation_space)
@@ -170,7 +168,7 @@ def complete(
     _refuse_if(bool(unknown), f"`inputs`: there is no quantity `{', '.join(unknown)}`; known: {', '.join(known)}")
     width = len(found) + sum(text.columns for text in texts)
     if unseeded is None:
-        unseeded = ignores_seed(env, found, width, step_timeout, steps=checked)
+        unseeded = ignores_seed(env, found, width, step_timeout)
     facts = [*stated.facts, *(stated.harvested.facts if stated.harvested is not None else ())]
     if not facts and stated.harvested is None:
         facts = list(model_facts(env, [a.name for a in actuators]))
