@@ -86,8 +86,8 @@ def given() -> dict[str, Mapping[str, Any]]:
     found |= {"_plant": of_plants["improve"], "_plant_language": of_plants["system"]}
     for watched, kind in ((of_linear, "linear"), (of_table, "table"), (of_seats, ""), (of_drafts, "")):
         for name, variables in watched.items():
-            for part in used_templates([name], {"kind": kind}):
-                if kind != "linear" or part not in ("_grid", "_visits"):  # which equations include in vain
+            for part in used_templates([name]):
+                if kind != "linear" or not (part.endswith("_table") or part in ("_grid", "_visits")):
                     found.setdefault(part, variables)
     filled = {name: value for name, value in of_table["improve"].items() if not found["improve"][name]}
     return found | {"improve": {**found["improve"], **filled}}  # what only tables have, too

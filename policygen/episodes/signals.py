@@ -1,4 +1,4 @@
-"""Properties of signals: their ranges, rhythms, turning points, and the first step outside the usual range."""
+"""Properties of signals: their ranges, rhythms, and the first step outside the usual range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ LAST_MOMENTS = 60  # steps before a failure that are left out of usual ranges, a
 LEAST_USUAL = 50  # least number of steps for a usual range
 USUAL_QUANTILES = (0.005, 0.995)
 MARGIN = 0.25  # added to the usual range on either side, as a share of it
-PROMINENCE = 0.1  # least swing between turning points, as a share of the signal's range
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +148,3 @@ def largest_rise(values: Sequence[float], width: int) -> int:
     before, after = steps - start, end - steps
     rise = (summed[end] - summed[steps]) / after - (summed[steps] - summed[start]) / before
     return int(steps[np.argmax(rise * np.sqrt(before * after / (before + after)))])
-
-
-def turning_points(values: Column) -> list[int]:
-    """Return the steps at which a signal turns; swings below a tenth of its range are left out."""
-    from scipy.signal import find_peaks  # start-up time
-
-    prominence = PROMINENCE * float(np.ptp(values))
-    if prominence == 0:
-        return []
-    peaks = [find_peaks(sign * values, prominence=prominence)[0].tolist() for sign in (1, -1)]
-    return sorted(peaks[0] + peaks[1])

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,10 @@ from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
 from policygen.episodes.signals import Anomaly, Column, Signal, first_anomaly, ranges, rhythms
 from policygen.episodes.trajectory import Trajectory
-from policygen.policies.cells import action_text, action_words, bins_line
+from policygen.policies.cells import action_words
 from policygen.policies.features import CellReader, Reader, cell_reader
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.policy import Policy, let_lines
+from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.described import View
 from policygen.prompts.sections import Section, add_section
@@ -52,14 +51,13 @@ AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first viola
 # --- episodes --------------------------------------------------------------------------------------------------------
 
 # Fields of a trace's rows: an observation or a feature of such a name is shown with `_` behind it.
-FIELDS = frozenset(["step", "cell", "action", "reward", "steps", "count", "first", "last", "total", "turns"])
+FIELDS = frozenset(["step", "cell", "action", "reward", "steps", "count", "first", "last", "total"])
 MOST_TEXT = 300  # characters of an observed text in a trace
 STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
 STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
 MOST_RANGE = 1e3
 MOST_COLUMNS = 12  # quantities of a trace before there is a policy
 MOST_READ = 16  # quantities of a trace if the best policy consists of equations
-IN_TURN = 2  # places of a trace for the quantities that would be left out; each prompt shows others of them
 MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
 MOST_NAMES = 10  # quantities of a step that is shown alone
 
@@ -104,7 +102,6 @@ def episode_view(
     usual: Mapping[str, tuple[float, float]] | None = None,
     *,
     relevance: Relevance = NOTHING_RELEVANT,
-    turn: int = 0,
     mean: Column | None = None,
 ) -> EpisodeView:
     """Return the view of an episode with the quantities of `reader`.
@@ -112,7 +109,6 @@ def episode_view(
     Args:
         usual: usual ranges; if given, the view has rhythms, unobserved quantities and the first anomaly.
         relevance: what reward and ends depend on; if given, only some of many quantities are traced.
-        turn: number of the prompt, which selects those that would be left out.
         mean: `mean_rewards` of the policy's episodes; if given, the view has the losses against it.
     """
     t, task = episode.trajectory, reader.task
@@ -130,7 +126,7 @@ def episode_view(
     columns["reward"] = t.rewards.tolist()
     limits = {a.name: (a.low, a.high) for a in task.actuators if not a.is_choice}
     changing = _names_to_show(arrays, task, best)
-    traced = [*unobserved, *(ranked(changing, best, relevance, turn) if relevance.variance else changing)]
+    traced = [*unobserved, *(ranked(changing, best, relevance) if relevance.variance else changing)]
     relevant = [name for name in relevance.relevant if name in arrays]
     lost = losses(t, mean) if mean is not None else np.zeros(0)
     anomaly, reference, signals = None, "", ranges(arrays)
@@ -243,31 +239,23 @@ def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> R
     return Reader(task, policy.lets if policy is not None else ())
 
 
-def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance, turn: int) -> list[str]:
-    """Return the quantities to show, the most important first; if there are many, the last ones change with `turn`.
+def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance) -> list[str]:
+    """Return the quantities to show, the most important first, at most MOST_READ or MOST_COLUMNS of them.
 
     The order is: observations that reward and ends depend on; features of `best` that remember themselves (a clock, a
-    latch); the quantities that it reads, alternately an observation and a feature, those of its outputs before those of
-    its features; and the rest, by variance.
+    latch); the quantities that its outputs read, then those that its features read: observations by variance, then
+    features, the last defined first; and the rest, by variance.
     """
-    lines = [names_in(node) for _, node in best.equations] if isinstance(best, LinearPolicy) else []
-    lets = [names_in(node) for _, node in best.lets] if isinstance(best, LinearPolicy) else []
-    direct, read = (frozenset().union(*some) for some in (lines, lets))
-    states = {name for name, node in best.lets if name in remembered_in(node)} if isinstance(best, LinearPolicy) else ()
-    variance = relevance.variance
-    order = dict.fromkeys(name for name in relevance.relevant[:MOST_RELEVANT] if name in names)
-    order |= dict.fromkeys(name for name in names if name in states)
-    observed = [name for name in names if name in variance and name in direct]
-    observed += [name for name in names if name in variance and name in read]
-    features = [name for name in names if name not in variance and name in direct]
-    features += [name for name in reversed(names) if name not in variance and name in read]  # decisive ones come last
-    order |= dict.fromkeys(name for pair in zip_longest(observed, features) for name in pair if name is not None)
-    order |= dict.fromkeys(sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0))))
-    most = MOST_READ if lines else MOST_COLUMNS
-    if len(order) <= most:
-        return list(order)
-    kept, rest = list(order)[: most - IN_TURN], list(order)[most - IN_TURN :]
-    return kept + [rest[(turn * IN_TURN + i) % len(rest)] for i in range(IN_TURN)]
+    variance, read = relevance.variance, list[str]()
+    if isinstance(best, LinearPolicy):
+        read = [name for name, node in best.lets if name in remembered_in(node)]
+        for lines in (best.equations, best.lets):
+            used = frozenset[str]().union(*(names_in(node) for _, node in lines))
+            known = [name for name in reversed(names) if name in used]
+            read += sorted(known, key=lambda name: (name not in variance, -variance.get(name, 0.0)))
+    rest = sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0)))
+    order = dict.fromkeys([*relevance.relevant[:MOST_RELEVANT], *read, *rest])
+    return [name for name in order if name in names][: MOST_READ if read else MOST_COLUMNS]
 
 
 def rows_at(policy: Policy | None, episode: Episode, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
@@ -284,20 +272,15 @@ def rows_at(policy: Policy | None, episode: Episode, steps: Sequence[int], task:
 
 MOST_ATTEMPTS = 40  # last attempts that templates get
 MOST_REFUSED = 3  # last refused attempts with a detailed account
-DIFFERENCES = 3  # changed cells named per attempt
-REFUSED_DIFFERENCES = 12  # the same in a detailed account
-MOST_ROWS = 6  # a table with more new rows shows the changed cells instead, which is shorter
 AT_AN_END = 0.05  # a constant nearer to an end of its range than this share of the range counts as at that end
 UNDECIDED = 0.5  # a constant is undecided if the search ends with at least this spread, as a share of its value
 
 
-def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = None) -> list[View]:
+def attempt_views(context: Context) -> list[View]:
     """Return the last attempts, at most MOST_ATTEMPTS, oldest first, for templates.
 
-    `changed` compares proposed equations with their parent: the best policy when they were proposed. It compares a
-    table with the best policy so far, but few new rows of the last refused ones with their parent. The last refused
-    attempts have a detailed account.
-    The time that this takes hardly grows with the number of earlier attempts.
+    `changed` compares a proposal with its parent: the best policy when it was proposed. The last refused attempts have
+    a detailed account.
     """
     attempts, best = context.attempts, context.best
     start = max(0, len(attempts) - MOST_ATTEMPTS)
@@ -308,14 +291,9 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
         if attempt.number == 0:
             continue
         policy, score, proposed = attempt.policy, attempt.shared_score, attempt.proposed
-        changed, before_it = "", parent.policy if parent is not None else None
-        if isinstance(proposed, LinearPolicy):
-            changed = _line_changes(proposed, before_it)
-        elif attempt.number in refused and (rows := _new_rows(proposed, before_it)):
-            changed = "; ".join(f"`{row}`" for row in rows)
-        elif policy is not None and best is not None and best.policy is not None and attempt is not best:
-            most = REFUSED_DIFFERENCES if attempt.number in refused else DIFFERENCES
-            changed = _difference(policy, best.policy, visits, most)
+        changed = ""
+        if proposed is not None:
+            changed = _changes(proposed, parent.policy if parent is not None else None)
         first = context.tried.get(attempt.digests[0] or b"", attempt.number)  # the first attempt with this policy
         before, comparison = attempt.tuned.proposed_score, attempt.comparison
         details: View | None = None
@@ -337,7 +315,7 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
                 "idea": IDEA.of(attempt) or "",
                 "is_best": attempt is best,
                 "parent": parent.number if parent is not None else None,
-                "same_as": first if isinstance(proposed, LinearPolicy) and first != attempt.number else None,
+                "same_as": first if first != attempt.number else None,
                 "changed": changed,
                 "problem": str(attempt.problems[0]) if attempt.problems else attempt.verdict if policy is None else "",
                 "refinement": attempt.tuned.refinement,
@@ -353,43 +331,23 @@ def attempt_views(context: Context, visits: npt.NDArray[np.float64] | None = Non
     return views
 
 
-def _line_changes(new: Policy, old: Policy | None) -> str:
-    """Return the changes of a policy from an older one: new or different lines, and the names of removed ones."""
-    plain = old.to_text(plain=True) if old is not None else ""
-    before = dict(line.partition(" = ")[::2] for line in plain.splitlines())
-    after = dict(line.partition(" = ")[::2] for line in new.to_text(plain=True).splitlines())
-    lines = [f"{name} = {value}" for name, value in after.items() if before.get(name) != value]
-    # Prompts cut the end: outputs come first, then features, then standardised quantities.
+def _changes(new: Policy, old: Policy | None) -> str:
+    """Return the lines of a policy that an older one lacks, and which of its lines are removed."""
+    before, after = _lines(old), _lines(new)
+    names = [name for name, line in after.items() if before.get(name) != line]
+    # Prompts cut the end: outputs and rows come first, then features, then standardised quantities.
     standard = {f"let {name}" for name, node in new.lets if is_definition(name, node)}
-    lines.sort(key=lambda line: line.startswith("let ") + (line.partition(" = ")[0] in standard))
-    lines = [f"`{line}`" for line in lines]
+    names.sort(key=lambda name: name.startswith("let ") + (name in standard))
+    lines = [f"`{after[name]}`" for name in names]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]
-    return "; ".join(lines) or "nothing"
+    return "; ".join(lines) or ("nothing" if list(after) == list(before) else "another order of rows")
 
 
-def _difference(policy: Policy, best: Policy, visits: npt.NDArray[np.float64] | None, most: int) -> str:
-    """Return the differences of a table from the best one: changed cells, the most visited first, features and bins."""
-    if not isinstance(policy, TablePolicy) or not isinstance(best, TablePolicy):
-        return ""
-    lets = [line for line in let_lines(policy.lets) if line not in let_lines(best.lets)]
-    bins = [bins_line(dimension) for dimension in policy.grid.dimensions if dimension not in best.grid.dimensions]
-    others = "; ".join(f"`{line}`" for line in (*lets, *bins))
-    if policy.grid.shape != best.grid.shape or policy.grid.names != best.grid.names:
-        return f"another grid: {others}" if others else "another grid"
-    mine, theirs = (table.actions.reshape(table.grid.size, -1) for table in (policy, best))
-    cells = np.flatnonzero((mine != theirs).any(axis=1))
-    if not len(cells):
-        return f"the same rows, but {others}" if others else "the same table"
-    if visits is not None:
-        cells = cells[np.argsort(-visits[cells], kind="stable")]
-    shown: dict[str, list[str]] = {}
-    places = policy.grid.bins_of(cells[:most]).tolist()
-    for place, action in zip(places, mine[cells[:most]].tolist(), strict=True):
-        words = ",".join(action_text(a, v) for a, v in zip(policy.task.actuators, action, strict=True))
-        shown.setdefault(words, []).append(",".join(map(str, place)))
-    listed = "; ".join(f"{words} {' '.join(where)}" for words, where in shown.items())
-    changed = f"{len(cells)} cell{'s' * (len(cells) > 1)}: {listed}{' ...' if len(cells) > most else ''}"
-    return f"{changed}; {others}" if others else changed
+def _lines(policy: Policy | None) -> dict[str, str]:
+    """Return the lines of a policy by the name that they define; a row of a table has none, and stands for itself."""
+    text = policy.to_text(plain=True) if policy is not None else ""
+    lines = (" ".join(line.split()) for line in text.splitlines() if "| --" not in line)
+    return {line.partition(" = ")[0]: line for line in lines}
 
 
 def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View | None:
@@ -403,17 +361,6 @@ def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View
         facts, worst, step = found
         lost = {**facts, "row": rows_at(policy, worst, [step], context.task)[0]}  # `mean` was lost there per episode
     return {"tuned": moved(proposed, policy), "lost": lost}
-
-
-def _new_rows(policy: Policy | None, best_then: Policy | None) -> list[str]:
-    """Return the rows of a table that the best one at its time lacks; none if there are more than MOST_ROWS."""
-    if not isinstance(policy, TablePolicy) or best_then is None:
-        return []
-    mine, known = (
-        [" ".join(line.split()) for line in one.to_text(plain=True).splitlines()] for one in (policy, best_then)
-    )
-    own = [line for line in mine if line not in known and "| --" not in line]
-    return own if len(own) <= MOST_ROWS else []
 
 
 def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.evidence import PARTS
-from policygen.episodes.signals import largest_rise, turning_points
+from policygen.episodes.signals import largest_rise
 from policygen.prompts.evidence import STILL, EpisodeView
 from policygen.quantities.text import format_number, to_digits
 
 SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
-MOST_SLACK = 100.0  # factor on the thresholds for joining steps beyond which nothing more is joined
 LEAST_SHOWN = 40  # the largest number of a column has at least so many units of its last decimal place
 MOST_OF_A_CODE = 99_999
 LEAST_OF_RANGE = 20  # its range has so many, in at most four digits
@@ -122,24 +120,16 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 
 
 def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
-    """Return one period of the reference signal in the middle of the episode, in at most `rows` rows.
+    """Return one period of the reference signal in the middle of the episode, in at most `rows` equal parts.
 
-    Of a period of at most twice as many steps, its first ones are shown each for itself: its steps differ much.
+    Of a period of at most twice as many steps, only its first ones are shown, each for itself.
     """
     period = next(signal.period for signal in episode.signals if signal.name == episode.reference) or 0
     first = max(0, (episode.length - period) // 2)
     if period <= 2 * rows:
         return _joined(episode, [(step, step) for step in range(first, min(first + min(period, rows), episode.length))])
-    some = replace(episode, columns={n: c[first : first + period] for n, c in episode.columns.items()})
-    some = replace(some, length=len(some.columns["step"]))
-    slack, groups = 0.2, _groups(some, 0.0)
-    while len(groups) > rows and slack < MOST_SLACK:
-        slack, groups = 1.5 * slack, _groups(some, slack)
-    if len(groups) < rows // 2:  # all of a sudden nearly everything was alike: equal parts instead
-        edges = np.linspace(0, period, rows + 1).astype(int).tolist()
-        groups = [(a, b - 1) for a, b in itertools.pairwise(edges)]
-    # No threshold joins steps whose texts differ.
-    return _joined(episode, [(first + a, first + b) for a, b in _sample(groups, rows)])
+    edges = [first + i * period // rows for i in range(rows + 1)]
+    return _joined(episode, [(a, b - 1) for a, b in itertools.pairwise(edges)])
 
 
 def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
@@ -156,11 +146,11 @@ def _span(first: int, last: int) -> dict[str, Any]:
     return {"steps": steps, "count": last - first + 1, "first": first, "last": last}
 
 
-def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
+def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
     """Return first and last step of each group of consecutive steps that hardly differ.
 
     In a group of a table they have the same cell and action; for a linear policy their observations differ by at most
-    `slack` times the thresholds in `still`.
+    the thresholds in `still`.
     """
     columns = episode.columns
     starts = [0]
@@ -170,7 +160,7 @@ def _groups(episode: EpisodeView, slack: float = 1.0) -> list[tuple[int, int]]:
     else:
         names = [*episode.still, "reward"]
         table = np.nan_to_num(np.stack([np.asarray(columns[name], float) for name in names], axis=1))
-        near = slack * np.array([*episode.still.values(), STILL * np.ptp(table[:, -1])])
+        near = np.array([*episode.still.values(), STILL * np.ptp(table[:, -1])])
         for i in range(1, episode.length):
             text_changed = any(columns[name][i] != columns[name][starts[-1]] for name in episode.texts)
             if text_changed or (np.abs(table[i] - table[starts[-1]]) > near).any():
@@ -195,16 +185,6 @@ def _sample(items: Sequence[Any], n: int) -> list[Any]:
     if n <= 1:
         return list(items[-1:])
     return [items[round(i * (len(items) - 1) / (n - 1))] for i in range(n)]
-
-
-def _turns(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
-    """Return up to `rows` steps at which the slowest swinging signal turns, as records; `turns` is its name."""
-    turns = {name: turning_points(np.asarray(episode.columns[name])) for name in episode.traced}
-    swinging = [name for name, steps in turns.items() if len(steps) >= 3]
-    if not swinging:
-        return []
-    slowest = min(swinging, key=lambda name: len(turns[name]))
-    return [{**record, "turns": slowest} for record in _records(episode, _sample(turns[slowest], rows))]
 
 
 def _columns(episode: EpisodeView, most: int) -> list[str]:
@@ -328,7 +308,7 @@ def _brief(value: Any, digits: int = 3) -> str:
 FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__[1:]: function
     for function in (
-        *(_condensed, _coarse, _window, _most_changed, _within, _sample, _turns, _columns, _runs, _table, _lines),
+        *(_condensed, _coarse, _window, _most_changed, _within, _sample, _columns, _runs, _table, _lines),
         *(_named, _moves, _items, _cut, _brief),
     )
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +40,6 @@ from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.tasks.task import Task
 
 MOST_STARTS = 8  # first observations that are shown with the return of their episode
-ALIKE_STARTS = 2  # of these, most with the same return
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,9 @@ class Show:
     rows: int = 12  # steps of an episode of a table
     trace: int = 32  # twice the steps of an episode of equations
     columns: int = 20  # quantities of a trace
-    changes: int = 1_000  # characters of what one attempt changed
+    changes: int = 600  # characters of what one attempt changed
     history: int = 20
     visits: int = 16
-    policy_rows: int = 200
     facts: int = 6_000  # characters
     prose: int = 6_000
     about: int = 1  # 0 leaves out the descriptions of observations and actions, whose names remain
@@ -67,6 +64,7 @@ class Show:
 
 _FULL = Show()
 MOST_BESIDE_BINS = 6  # observations that a line of an episode has beside their bins
+ROUNDS = 10  # steps in which evidence shrinks to its minimum
 # Evidence shrinks first, in turn; the numbers are minima.
 _SHRINK = (
     ("visits", 4),
@@ -90,7 +88,6 @@ _SHRINK_LAST = (
     ("facts", 400),
     ("prose", 800),
     ("comments", 300),
-    ("policy_rows", 24),
     ("policy", 600),
 )
 
@@ -139,14 +136,12 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         best=incumbent,
         usual=usual,
         relevance=relevance,
-        turn=context.number,
     )
     rewards = np.unique(np.concatenate([np.zeros(0), *(e.trajectory.rewards for e in (*highest, *worst))]))
     mean = mean_rewards(own) if best is not None and len(own) > 1 else None
-    visits, seen = None, []
+    seen = []
     if isinstance(reader, CellReader):
         kinds, counts = count_visits(context.buffer, reader)
-        visits = counts[0].sum(axis=1)
         shown = count_visits(context.buffer, reader, best.number)[1] if best is not None else counts
         seen = visit_views(reader, kinds, shown, _FULL.visits, counts)
     shown_best = best_view(best, context.reported_score)
@@ -174,13 +169,13 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         if best is not None
         else None,
         "step_pays": float(rewards[0]) if len(rewards) == 1 else None,
-        "starts": _starts([e.trajectory for e in own], task) if best is not None else [],
+        "starts": _starts([e.trajectory for e in own], task) if best is not None and own else [],
         "refining": context.tuning is not None,
         "tuning": context.tuning,
         "steps": steps_played(context.attempts),
         "functions": list(FUNCTION_NAMES),
         "most_features": most_features(task),
-        "attempts": attempt_views(context, visits),
+        "attempts": attempt_views(context),
         "rule": {
             "episodes": config.episodes,
             "level": SIGNIFICANCE,
@@ -202,22 +197,13 @@ def _unlike(episodes: Sequence[Episode]) -> list[Episode]:
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
     """Return the first observations and the returns of at most MOST_STARTS episodes, evenly chosen, in their order.
 
-    At most ALIKE_STARTS of them have the same return. Observations that begin alike in all episodes are left out; if
-    all observations do, the list is empty.
+    Observations that begin alike in all episodes are left out; if all observations do, the list is empty.
     """
-    if not trajectories:
-        return []
-    first = np.array([t.observations[0] for t in trajectories], np.float64)
+    first = np.array([t.observations[0, : len(task.observations)] for t in trajectories], np.float64)
     names = [(i, o.name) for i, o in enumerate(task.observations) if np.ptp(first[:, i]) > 0]
-    chosen = np.unique(np.linspace(0, len(trajectories) - 1, min(MOST_STARTS, len(trajectories))).round().astype(int))
-    alike = Counter[float]()
-    kept = []
-    for k in chosen.tolist():
-        alike[trajectories[k].episode_return] += 1
-        kept += [k] if alike[trajectories[k].episode_return] <= ALIKE_STARTS else []
     return [
         {"start": {name: float(first[k, i]) for i, name in names}, "episode_return": trajectories[k].episode_return}
-        for k in kept
+        for k in FILTERS["sample"](range(len(trajectories)), MOST_STARTS)
         if names
     ]
 
@@ -308,21 +294,18 @@ def shortened(best: View, characters: int) -> View:
 def _amounts(show: Show) -> Iterator[Show]:
     """Yield the amounts from `show` to the least, each one step smaller.
 
-    Each step reduces one amount. While evidence is above its minima, it is the amount furthest above its own, by three
-    tenths of the excess. Afterwards, it is the first amount of `_SHRINK_LAST` above its minimum, by a quarter.
+    Evidence shrinks to its minima in ROUNDS equal parts. Then the amounts of `_SHRINK_LAST` shrink one after the other,
+    by a quarter at a time.
     """
-    while True:
-        yield show
-        excess = [(getattr(show, name) - least) / (getattr(_FULL, name) - least) for name, least in _SHRINK]
-        if (worst := max(excess)) > 0:
-            name, least = _SHRINK[excess.index(worst)]
-            fewer = int(least + (getattr(show, name) - least) * 0.7)
-        elif shrinkable := [(name, least) for name, least in _SHRINK_LAST if getattr(show, name) > least]:
-            name, least = shrinkable[0]
-            fewer = getattr(show, name) * 3 // 4
-        else:
-            return
-        show = replace(show, **{name: max(least, fewer)})
+    yield show
+    for left in range(ROUNDS - 1, -1, -1):
+        for name, least in _SHRINK:
+            show = replace(show, **{name: least + (getattr(_FULL, name) - least) * left // ROUNDS})
+            yield show
+    for name, least in _SHRINK_LAST:
+        while getattr(show, name) > least:
+            show = replace(show, **{name: max(least, getattr(show, name) * 3 // 4)})
+            yield show
 
 
 def render_repair(

@@ -10,9 +10,8 @@ import functools
 import re
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +145,11 @@ def load_template(name: str) -> None:
     _explained(name, lambda: _environment().get_template(name).name or name)
 
 
-def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = None) -> dict[str, str]:
+def used_templates(names: Sequence[str]) -> dict[str, str]:
     """Return the texts of the templates `names` and of all that they use, by name, in the order of use.
 
-    These are the templates that they include, import or extend, directly or not. If a name is computed while rendering
-    (`"_language_" ~ kind ~ ".j2"`), `constants` has the values of variables; without them every matching template
-    counts as used. A missing included template is left out, because rendering reports it.
+    These are the templates that they name in an include, import or extends, directly or not. A missing one is left out,
+    because rendering reports it. A name that is put together while rendering is not found.
 
     Raises TemplateError if one of `names` is missing, or a template cannot be read or is malformed; the message names
     it.
@@ -160,15 +158,19 @@ def used_templates(names: Sequence[str], constants: Mapping[str, str] | None = N
     waiting = list(reversed(names))
     while waiting:
         name = waiting.pop()
-        if _stem(name) in texts or (name not in names and find_resource("templates", name, ".j2") is None):
+        known = name in names or _stem(name) in PLACES or find_resource("templates", name, ".j2") is not None
+        if _stem(name) in texts or not known:
             continue
         load_template(name)
-        texts[_stem(name)] = _Loader().get_source(_environment(), name)[0]
-        found = list(_parts(texts[_stem(name)], constants or {}))
-        for one in found:
-            _explained(name, functools.partial(_inside, one))
+        texts[_stem(name)] = text = _Loader().get_source(_environment(), name)[0]
+        found: list[str] = []
+        for node in _environment().parse(text).find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
+            named: nodes.Expr = node.template  # type: ignore[attr-defined]
+            texts_in = [str(one.value) for one in (named, *named.find_all(nodes.Const)) if isinstance(one, nodes.Const)]
+            included = [one for one in texts_in if one.endswith(".j2") or isinstance(named, nodes.Const)]
+            found += [_explained(name, functools.partial(_inside, one)) for one in included]
         waiting += reversed(found)
-    return texts
+    return {name: text for name, text in texts.items() if name not in PLACES}
 
 
 def variables_of(texts: Iterable[str]) -> set[str]:
@@ -179,32 +181,6 @@ def variables_of(texts: Iterable[str]) -> set[str]:
 
 def _stem(name: str) -> str:
     return name.removesuffix(".j2")
-
-
-def _parts(text: str, constants: Mapping[str, str]) -> Iterator[str]:
-    """Yield the names of the templates that a template, which must compile, includes, imports or extends, in order."""
-    for node in _environment().parse(text).find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
-        named: nodes.Expr = node.template  # type: ignore[attr-defined]
-        for choice in named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]:
-            pattern = _pattern(choice, constants)
-            if (place := _stem(pattern)) in PLACES and find_resource("templates", pattern, ".j2") is None:
-                yield from _parts(place_source(place), constants)
-            elif "*" in pattern:
-                yield from (name for name in list_resources("templates", ".j2") if fnmatchcase(name, _stem(pattern)))
-            else:
-                yield pattern
-
-
-def _pattern(node: nodes.Node, constants: Mapping[str, str]) -> str:
-    """Return the text of an expression, with `*` for parts that are known only while rendering."""
-    match node:
-        case nodes.Const(value=str(text)):
-            return text
-        case nodes.Name(name=name):
-            return constants.get(name, "*")
-        case nodes.Concat() | nodes.Add():
-            return "".join(_pattern(part, constants) for part in node.iter_child_nodes())
-    return "*"
 
 
 def _explained(name: str, work: Callable[[], str]) -> str:
@@ -247,7 +223,7 @@ def improve_template(config: RunConfig) -> str:
 
 def texts_used(config: RunConfig) -> dict[str, str]:
     """Return the texts of all templates that a run with these settings uses, by name; see `used_templates`."""
-    return used_templates(("system", improve_template(config), "repair"), {"kind": config.policy})
+    return used_templates(("system", improve_template(config), "repair"))
 
 
 def own_templates(config: RunConfig) -> list[str]:

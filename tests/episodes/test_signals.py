@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policygen.episodes.signals import first_anomaly, rhythms, turning_points, usual_ranges
+from policygen.episodes.signals import first_anomaly, rhythms, usual_ranges
 
 STEPS = np.arange(1000.0)
 
@@ -63,11 +63,3 @@ def test_the_moments_before_a_fall_are_not_usual():
     assert usual_ranges([({"lean": lean}, False)])["lean"][1] > 4
     assert usual_ranges([]) == {}
     assert usual_ranges([({"lean": lean[:20]}, True)]) == {}
-
-
-def test_turning_points_leave_ripples_out():
-    swing = wave(100) + 0.01 * wave(7)
-    steps = turning_points(swing)
-    assert len(steps) == pytest.approx(20, abs=1)
-    assert np.diff(steps).min() > 40
-    assert turning_points(np.ones(10)) == []

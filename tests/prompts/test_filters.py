@@ -141,35 +141,20 @@ def test_without_a_set_point_it_is_where_what_the_reward_depends_on_changes_most
 
 
 @pytest.mark.parametrize("rows", [80, 30, 29, 5, 1])
-def test_steps_of_a_short_cycle_stand_alone_and_those_of_a_long_one_are_joined_only_as_far_as_needed(
+def test_the_first_steps_of_a_short_cycle_stand_alone_and_a_long_one_is_shown_in_equal_parts(
     swing: EpisodeView, rows: int
 ) -> None:
-    time = np.arange(400)
-    hop = np.maximum(np.sin(2 * np.pi * time / 60), 0) ** 3  # long rests
+    hop = np.maximum(np.sin(2 * np.pi * np.arange(400) / 60), 0) ** 3
     signals, reference = rhythms({"hop": hop}, {})
-    view = dataclasses.replace(of(swing, hop=hop), signals=signals, reference=reference, still={"hop": 0.02})
-    shown = FILTERS["condensed"](view, rows, "cycle")
-    assert len(shown) <= rows
-    if rows >= 30:  # of a short period each step by itself
-        assert [(row["first"], row["last"]) for row in shown] == [(170 + i, 170 + i) for i in range(min(rows, 60))]
+    view = dataclasses.replace(of(swing, hop=hop), signals=signals, reference=reference)
+    shown = [(row["first"], row["last"]) for row in FILTERS["condensed"](view, rows, "cycle")]
+    if rows >= 30:
+        assert shown == [(170 + i, 170 + i) for i in range(min(rows, 60))]
         return
-    assert (shown[0]["first"], shown[-1]["last"]) == (170, 229)
-    assert all(after["first"] == before["last"] + 1 for before, after in itertools.pairwise(shown))
-    assert sum(row["count"] for row in shown) == 60
-    if rows == 29:  # what is joined moves less than any single step of the swing
-        joined = [np.ptp(hop[row["first"] : row["last"] + 1]) for row in shown if row["count"] > 1]
-        assert max(joined) < np.abs(np.diff(hop)).max()
-
-
-def test_a_cycle_whose_steps_are_alike_all_at_once_is_shown_in_equal_parts(swing: EpisodeView) -> None:
-    jumps = np.tile(np.random.default_rng(5).permutation(120) / 120, 4)[:400]
-    signals, reference = rhythms({"hop": jumps}, {})
-    view = dataclasses.replace(of(swing, hop=jumps), signals=signals, reference=reference, still={"hop": 0.02})
-    (period,) = {signal.period for signal in signals}
-    shown = FILTERS["condensed"](view, 10, "cycle")
-    assert len(shown) == 10
-    assert {row["count"] for row in shown} <= {period // 10, period // 10 + 1}
-    assert all(after["first"] == before["last"] + 1 for before, after in itertools.pairwise(shown))
+    assert len(shown) == rows
+    assert (shown[0][0], shown[-1][1]) == (170, 229)
+    assert all(after[0] == before[1] + 1 for before, after in itertools.pairwise(shown))
+    assert {last - first + 1 for first, last in shown} <= {60 // rows, 60 // rows + 1}
 
 
 def test_within_keeps_whole_lines_and_counts_the_others() -> None:

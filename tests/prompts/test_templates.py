@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import jinja2
@@ -29,14 +28,9 @@ SHIPPED = {path.stem: path.read_text() for path in (CHECKOUT / "templates").glob
 
 
 def test_all_templates_of_a_prompt_are_known_by_name_with_their_texts() -> None:
-    used = used_templates(["system", "improve", "repair"], {"kind": "table"})
-    assert list(used)[:5] == ["system", "_language_table", "_expressions", "_memory", "_plant_language"]
-    assert set(used) == {
-        *("system", "_language_table", "_expressions", "_memory", "improve", "repair", "_task", "_quantities"),
-        *("_limits", "_grid", "_best", "_tuned", "_account", "_history", "_attempt", "_episodes_table", "_worst_table"),
-        *("_best_table", "_outcome", "_visits", "_tuning", "_tuning_table", "_comments", "_turn"),
-        *("_shaping", "_objectives", "_requirements", "_plant", "_plant_language"),
-    }
+    used = used_templates(["system", "improve", "repair"])
+    assert list(used)[:5] == ["system", "_language_table", "_expressions", "_memory", "_language_linear"]
+    assert set(used) == {name for name in SHIPPED if not name.startswith(("drive", "mediate", "draft"))}
     assert all(text == SHIPPED[name] for name, text in used.items())
 
 
@@ -55,14 +49,6 @@ def test_a_section_of_ones_own_stands_at_its_place_and_is_left_out_without_data(
         < request.index("## Attempts")
     )
     assert "_wishes" in used_templates(["improve"])
-
-
-def test_a_name_put_together_while_rendering_counts_every_template_that_fits() -> None:
-    assert set(used_templates(["system"])) == {
-        *("system", "_language_table", "_language_linear", "_expressions", "_memory", "_plant_language", "_shaping")
-    }
-    written("{% include number %}", "anything")
-    assert set(used_templates(["anything"])) == {*SHIPPED, "anything"}
 
 
 def test_includes_are_followed_through_local_templates_in_every_form_and_once() -> None:
@@ -220,8 +206,7 @@ def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None
         jinja2.Environment().parse(path.read_text())
     included = "".join(path.read_text() for path in shipped.glob("*.j2"))
     for path in shipped.glob("_*.j2"):
-        of_a_kind = re.sub("_(linear|table)$", "_", path.stem)  # `_worst_" ~ kind ~ ".j2`
-        assert path.name in included or path.stem[1:] in sections.SECTIONS or f'"{of_a_kind}" ~ kind' in included
+        assert path.name in included or path.stem[1:] in sections.SECTIONS
 
 
 @pytest.mark.parametrize("case", [("cartpole", "linear"), ("frozenlake", "table")], ids="-".join)
@@ -234,7 +219,7 @@ def test_a_section_is_left_out_by_removing_its_line(case: tuple[str, str]) -> No
         path = written("\n".join(one for one in lines if one != line), name)
         assert len(texts(render_prompt(context, config))[1]) <= len(whole)
         path.unlink()
-    for part in ('"_best.j2"', '"_history.j2"', '"_episodes_"', '"_worst_"', '"_best_"', '"_turn.j2"'):
+    for part in ("_best.j2", "_history.j2", "_episodes_", "_worst_", "_best_", "_turn.j2"):
         path = written("\n".join(one for one in lines if part not in one), name)
         assert len(texts(render_prompt(context, config))[1]) < len(whole) - 100
         path.unlink()
