@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from policygen.errors import BudgetExhausted, TaskError, explain
 from policygen.files import toml_of
@@ -37,11 +36,7 @@ _FENCED = re.compile(r"^```\w*[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PLACE = re.compile(r"at line (\d+)")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Observation(_Strict):
+class _Observation(BaseModel, extra="forbid", frozen=True):
     name: str
     unit: str = ""
     about: str = ""
@@ -50,14 +45,14 @@ class _Observation(_Strict):
     set_point: bool = False
 
 
-class _Action(_Strict):
+class _Action(BaseModel, extra="forbid", frozen=True):
     name: str
     unit: str = ""
     about: str = ""
     labels: list[str] = []
 
 
-class _Reply(_Strict):
+class _Reply(BaseModel, extra="forbid", frozen=True):
     about: str = Field(min_length=1)
     hints: list[str] = []
     observations: list[_Observation] = []
@@ -121,20 +116,18 @@ def read_draft(text: str, task: Task, warm: WarmUp) -> tuple[Task | None, list[P
         line = int(place[1]) + first if place else None
         fault = "is nested too deeply" if isinstance(error, RecursionError) else error
         return None, [Problem(line, f"this {fault}", "write TOML inside one fenced block")]
-    problems = [*_problems(stated, task, warm)]
-    if problems:
+    if problems := _problems(stated, task, warm):
         return None, problems
-    described = _described(stated, task)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.toml"
-        path.write_text(draft_of(described), encoding="utf-8")
+        path.write_text(draft_of(_described(stated, task)), encoding="utf-8")
         try:
             return replace(task_from_file(path, trust=True), assumed=task.assumed), []
         except TaskError as error:
             return None, [Problem(None, str(error).removeprefix("task.toml: "), "correct it")]
 
 
-def _problems(stated: _Reply, task: Task, warm: WarmUp) -> Sequence[Problem]:
+def _problems(stated: _Reply, task: Task, warm: WarmUp) -> list[Problem]:
     found: list[Problem] = []
 
     def refuse(problem: str, expected: str) -> None:

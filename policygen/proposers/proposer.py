@@ -65,7 +65,6 @@ class Proposer:
         name = provider.spec if provider.is_language_model else f"{config.llm} (search without a language model)"
         self.introduction = f"the policy given with --start, then {name}" if config.start else name
         self._config = config
-        self._options = config
 
     def check(self, task: Task) -> None:
         """Refuse settings that would otherwise fail after episodes were played and a folder was made.
@@ -74,18 +73,17 @@ class Proposer:
             UsageError: a model's price is unknown, so that a cost limit cannot be enforced; or see `check_search`.
             PolicyError: the given policy has problems; the message lists all with their lines.
         """
+        config, spec = self._config, self.provider.spec
         if not self.is_language_model:
-            check_search(task, self._config)
-        spec, model = self.provider.spec, self.provider.model
-        limited = self.is_language_model and self._config.max_usd is not None
-        if limited and cost(self._options, spec, model, 1, 1) is None:
+            check_search(task, config)
+        elif config.max_usd is not None and cost(config, spec, self.provider.model, 1, 1) is None:
             raise UsageError(
                 f"--max-usd cannot be enforced because the price of {spec} is unknown; "
                 "state it with --set prices=IN/OUT, in USD per million tokens in and out"
             )
-        if self._config.start and (parsed := self._given_policy(task)).policy is None:
+        if config.start and (parsed := self._given_policy(task)).policy is None:
             found = "\n".join(f"  {problem}" for problem in parsed.problems)
-            kind = KIND_WORDS[self._config.policy]
+            kind = KIND_WORDS[config.policy]
             raise PolicyError(f"--start: the text cannot be read as a policy of this run (--policy {kind}):\n{found}")
 
     def _given_policy(self, task: Task) -> ParseResult:
@@ -106,7 +104,7 @@ class Proposer:
             if exchanges:
                 prompt = render_repair(prompt, exchanges[-1].reply.text, parsed.problems, context, self._config)
             try:
-                exchange = request_log.ask(self.provider, context.number, request, prompt, self._options)
+                exchange = request_log.ask(self.provider, context.number, request, prompt, self._config)
             except BudgetExhausted as error:
                 if not exchanges:
                     raise
@@ -116,17 +114,16 @@ class Proposer:
             parsed = read(exchange.reply, context, self._config)
             if parsed.policy is not None or parsed.resigned or exchange.reply.is_blocked:
                 break
-        plain = not self.is_language_model
-        return Proposal(context.number, parsed, tuple(exchanges), stopped, standardised=plain, model=self.provider.spec)
+        standardised, model = not self.is_language_model, self.provider.spec
+        return Proposal(context.number, parsed, tuple(exchanges), stopped, standardised=standardised, model=model)
 
 
 def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
     """Return the policy in a reply, or the problems that prevent reading one."""
     if reply.is_blocked:
         blocked = f"the reply was blocked ({reply.finish_reason})"
-        return ParseResult(
-            None, (Problem(None, blocked, "change the wording of the task or the template, or the model"),)
-        )
+        remedy = "change the wording of the task or the template, or the model"
+        return ParseResult(None, (Problem(None, blocked, remedy),))
     if not reply.text.strip():
         return ParseResult(None, (CUT_OFF if reply.truncated else EMPTY,))
     parsed = parse(

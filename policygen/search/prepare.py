@@ -122,48 +122,41 @@ def with_sample_size(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
     """
     if "episodes" in config.model_fields_set or config.max_steps is not None:
         return task, config
-    found, steps = _episodes_if_short(task, config.step_timeout)
-    task = replace(task, steps_taken=task.steps_taken + steps)
-    if found is None:
-        return task, config
-    return task, config.model_copy(update={"episodes": _affordable(found, config)})
-
-
-def _episodes_if_short(task: Task, step_timeout: float) -> tuple[int | None, int]:
-    """Return the number of episodes per score for short episodes with varying returns, and the steps played to know.
-
-    The number is None for other episodes.
-    """
     limit: int | None = task.max_steps
     if task.max_steps == DEFAULT_MAX_STEPS:  # the environment may have a limit
         with opened(task, cut=False) as env:
             limit = limit_of(env)
     if (limit is not None and limit >= LONG_EPISODE) or finite_mdp(task) is not None:
-        return None, 0
-    lengths, returns = [], []
-    with Simulator(replace(task, max_steps=LONG_EPISODE), step_timeout) as simulator:
+        return task, config
+    with Simulator(replace(task, max_steps=LONG_EPISODE), config.step_timeout) as simulator:
         try:
-            actor = RandomActor(task, 0)
-            for seed in episode_seeds(0, "sample size", DEFAULT_EPISODES):
-                played = simulator.play(actor, (seed,))[0]
-                if played.length >= LONG_EPISODE:
-                    return None, simulator.steps
-                lengths.append(played.length)
-                returns.append(played.episode_return)
-            # A policy may live much longer than random actions do, as some constant ones show.
-            seeds = episode_seeds(0, "sample size", CONSTANT_EPISODES)
-            for share in (0.0, 0.5, 1.0):
-                still = constant_policy(task, [a.low + share * (a.high - a.low) for a in task.actuators])
-                if any(one.length >= LONG_EPISODE for one in simulator.play(still, seeds)):
-                    return None, simulator.steps
+            found = _episodes_if_short(task, simulator, limit)
         except EnvironmentFault:  # the run will report it
-            return None, simulator.steps
-    steps = simulator.steps
+            found = None
+    task = replace(task, steps_taken=task.steps_taken + simulator.steps)
+    return task, config if found is None else config.model_copy(update={"episodes": _affordable(found, config)})
+
+
+def _episodes_if_short(task: Task, simulator: Simulator, limit: int | None) -> int | None:
+    """Return the number of episodes per score for short episodes with varying returns; None for others."""
+    lengths, returns, actor = [], [], RandomActor(task, 0)
+    for seed in episode_seeds(0, "sample size", DEFAULT_EPISODES):
+        played = simulator.play(actor, (seed,))[0]
+        if played.length >= LONG_EPISODE:
+            return None
+        lengths.append(played.length)
+        returns.append(played.episode_return)
+    # A policy may live much longer than random actions do, as some constant ones show.
+    seeds = episode_seeds(0, "sample size", CONSTANT_EPISODES)
+    for share in (0.0, 0.5, 1.0):
+        still = constant_policy(task, [a.low + share * (a.high - a.low) for a in task.actuators])
+        if any(one.length >= LONG_EPISODE for one in simulator.play(still, seeds)):
+            return None
     if np.ptp(returns) == 0:
-        return None, steps
+        return None
     if limit is None and np.ptp(lengths) > 0 and np.corrcoef(lengths, returns)[0, 1] > SURVIVAL:
-        return None, steps
-    return min(MOST_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths)))), steps
+        return None
+    return min(MOST_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths))))
 
 
 def _affordable(episodes: int, config: RunConfig) -> int:

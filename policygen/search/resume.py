@@ -67,39 +67,34 @@ def resume(
         UsageError: a setting cannot be changed, or only the untrusted folder names the server of a key.
     """
     logbook = Logbook(folder)
-    logbook.config()  # raises if it is not a run folder
+    before = logbook.config()  # raises if it is not a run folder
     replies = Cache(cache) if cache is not None else None
     logbook.lock()
     try:
-        run = _resumed(logbook, provider, changes, trust=trust, env=env)
+        config = changed_config(logbook.task(), before, changes) if changes else before
+        more = larger_budgets(before, config)
+        if logbook.summary() is not None and not more:
+            command = logbook.resume_command("--iterations", str(2 * before.iterations))
+            raise PathError(
+                f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or go on with more, "
+                f"as in: {command}"
+            )
+        # A provider that cannot be used raises here, before anything is played or written.
+        provider = provider or connect(config.llm, config.trusted() if trust else config)
+        attempts = logbook.attempts()
+        # An attempt that a budget cut short is assessed again with the larger one.
+        cut = next((attempt.number for attempt in attempts if STOPPED.of(attempt)), None) if more else None
+        run = _read(logbook, config, provider, attempts, cut, trust=trust, env=env)
         run.cache = replies
+        if changes:
+            logbook.write_settings(config)
+        logbook.clear_up(run.search.attempts)
+        if run.search.best is not None:
+            logbook.save_best(run.search.best)
         return run
     except BaseException:
         logbook.release()
         raise
-
-
-def _resumed(logbook: Logbook, provider: Provider | None, changes: Mapping[str, Any], *, trust: bool, env: Any) -> Run:
-    folder, before = logbook.folder, logbook.config()
-    config = changed_config(logbook.task(), before, changes) if changes else before
-    more = larger_budgets(before, config)
-    if logbook.summary() is not None and not more:
-        raise PathError(
-            f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or go on with more, as in: "
-            f"{logbook.resume_command('--iterations', str(2 * before.iterations))}"
-        )
-    # A provider that cannot be used raises here, before anything is played or written.
-    provider = provider or connect(config.llm, config.trusted() if trust else config)
-    attempts = logbook.attempts()
-    # An attempt that a budget cut short is assessed again with the larger one.
-    cut = next((attempt.number for attempt in attempts if STOPPED.of(attempt)), None) if more else None
-    run = _read(logbook, config, provider, attempts, cut, trust=trust, env=env)
-    if changes:
-        logbook.write_settings(config)
-    logbook.clear_up(run.search.attempts)
-    if run.search.best is not None:
-        logbook.save_best(run.search.best)
-    return run
 
 
 def load_run(folder: Path, *, trust: bool = False) -> Run:
