@@ -1,13 +1,14 @@
 """The embedded providers: `builtin`, the default, which is a search and not a language model, and `random`.
 
-`builtin` needs no key and no network. It reads the structured context beside the prompt and answers in the policy
-language, so that a first run exercises the whole pipeline. It is also the baseline for language models: the same budget
-without a model. `builtin_linear` proposes equations.
+`builtin` needs no key and no network. It reads the structured context of the prompt and answers in the policy language,
+so a first run exercises the whole pipeline. It is also the baseline for language models: the same budget without a
+model. `builtin_linear` proposes equations.
 
-Tables are planned on the replay buffer. The cells are the states of a Markov decision process whose transitions and
-rewards are counted; value iteration gives the next table. Even attempts exploit: they plan on the mean of the counts
-(certainty equivalence). Odd attempts explore: they plan on a process drawn from the posterior of the counts, in which
-untried actions may be as good as possible (posterior sampling; Osband, Russo and Van Roy 2013, arXiv 1306.0940).
+Tables are planned on the replay buffer: its transitions and rewards are counted as those of a Markov decision process
+whose states are the cells, and value iteration gives the next table. Even attempts exploit: they plan on the mean of
+the counts (certainty equivalence). Odd attempts explore: they plan on a process drawn from the posterior of the counts,
+in which untried actions may be as good as possible (posterior sampling; Osband, Russo and Van Roy 2013, arXiv
+1306.0940).
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
-PRIOR_VISITS = 0.3  # weight of the prior of each cell and action, in visits
-MOST_SWEEPS = 3_000  # of value iteration
-TOLERANCE = 1e-7  # relative change of the values at which value iteration ends
+PRIOR_VISITS = 0.3  # weight of the prior for each cell and action, in visits
+MOST_SWEEPS = 3_000  # maximum number of sweeps of value iteration
+TOLERANCE = 1e-7  # relative change of the values below which value iteration ends
 
 
 class Builtin:
@@ -43,7 +44,7 @@ class Builtin:
     is_language_model = False
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer with the next policy of the search; ProviderError if the prompt was not rendered by a run."""
+        """Answer with the next policy of the search; ProviderError if the prompt does not come from a run."""
         context = prompt.context
         if not isinstance(context, Context):
             raise ProviderError("builtin is a search, not a language model: it only answers the prompts of a run")
@@ -53,7 +54,6 @@ class Builtin:
         return Reply(text, NO_MODEL, 0, 0, 0.0, time.perf_counter() - started, finish_reason="stop")
 
     def _next(self, context: Context, rng: np.random.Generator) -> tuple[str, str]:
-        """Return a sentence about the next policy, and the policy as text."""
         return next_table(context, rng) if context.kind == "table" else next_linear(context, rng)
 
     def diagnose(self) -> Diagnosis:
@@ -63,7 +63,7 @@ class Builtin:
 
 
 class Random(Builtin):
-    """The provider `random`: it draws each policy at random, independently of the others; the lowest baseline."""
+    """The provider `random`, the lowest baseline: it draws every policy independently."""
 
     spec = "random"
     model = "random"
@@ -78,10 +78,10 @@ class Random(Builtin):
 
 
 def check_search(task: Task, config: RunConfig) -> None:
-    """Refuse settings that `builtin`, `random` or a replay of them do not support.
+    """Raise UsageError for settings that `builtin`, `random` or a replay of them does not support.
 
-    Raises UsageError for `--shape`, for tables without a grid, for equations too long to parse, and for a `--memory`
-    that would define a name of the task.
+    These are `--shape`, tables without a grid, equations too long to parse, and a `--memory` that would define a name
+    of the task.
     """
     llm = config.llm
     if config.policy == "table" and task.grid is None:
@@ -114,7 +114,7 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
     def planned(posterior: np.random.Generator | None) -> TablePolicy:
         visits, values = _plan(context, reader, choices, posterior)
-        # Ties are broken at random, or an unvisited region would always get the same action.
+        # Break ties at random, or an unvisited region would always get the same action.
         best = choices[np.argmax(values + 1e-9 * rng.random(values.shape), axis=1)]
         seen = visits.sum(axis=1) > 0
         if seen.any():
@@ -124,13 +124,13 @@ def next_table(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     note = f"Planned from {len(context.buffer)} episodes, on"
     if context.number % 2 == 0:
         table = planned(None)
-        if text_digest(table) not in context.tried:  # a repeated table gives no new information
+        if text_digest(table) not in context.tried:  # a repeated table would give no new information
             return f"{note} the mean of their counts.", table.to_text()
     return f"{note} one process drawn from their posterior, to explore.", planned(rng).to_text()
 
 
 def _nearest(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-    """Return for each cell the number of the nearest cell that was seen, shape (cells,)."""
+    """Return for each cell the index of the nearest visited cell, shape (cells,)."""
     from scipy.ndimage import distance_transform_edt  # start-up time
 
     nearest = distance_transform_edt(~seen, return_distances=False, return_indices=True)
@@ -138,7 +138,7 @@ def _nearest(seen: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
 
 
 def _joint_choices(task: Task) -> npt.NDArray[np.float64]:
-    """Return all combinations of the actuators' values, shape (choices, m): labels, levels, or 3 to 5 numbers."""
+    """Return all combinations of actuator values, shape (choices, actuators): labels, levels, or 3 or 5 numbers."""
     options = []
     for actuator in task.actuators:
         if actuator.is_choice:
@@ -153,10 +153,7 @@ def _joint_choices(task: Task) -> npt.NDArray[np.float64]:
 def _plan(
     context: Context, reader: CellReader, choices: npt.NDArray[np.float64], posterior: np.random.Generator | None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return visits and action values of the counted decision process, or of one drawn from its `posterior`.
-
-    Both have shape (cells, choices).
-    """
+    """Return visits and action values, shape (cells, choices), of the counted process or one drawn from `posterior`."""
     from scipy.sparse import csr_matrix  # start-up time
 
     end = reader.grid.size
@@ -184,9 +181,8 @@ def _plan(
     total = visits + PRIOR_VISITS
     imagined = np.zeros(shape)
     if posterior is not None:
-        # A Dirichlet draw is gamma draws divided by their sum. The outcome of a prior visit is the highest possible
-        # return: the largest reward seen, forever (0 if all are negative). If every reward seen is 0, a reward of 1 is
-        # assumed to exist.
+        # A Dirichlet draw is a set of gamma draws divided by their sum. The outcome of a prior visit is the highest
+        # possible return: the largest reward seen (1 if all were 0, 0 if none was positive), forever.
         highest = max(0.0, float(seen.max())) if seen.any() else 1.0
         counts.sum_duplicates()
         counts.data = posterior.gamma(counts.data)

@@ -1,25 +1,24 @@
 """Equations proposed by `builtin`, a search without a language model: weights of standardised quantities.
 
-An evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973) searches the
-weights; after a failed step it tries the mirror image. Weights and biases of a number are relative to its range, so
-that units do not matter. The first proposal has all weights 0: of a handful of constant actions, the search then takes
-the best. With `--memory`, further terms are sine and cosine of a clock's phase and of twice the phase, which give every
-output a rhythm with its own amplitude and shift, and an integral of each input.
+Without tuning, an evolution strategy with one parent and a self-adapting step (the 1/5th success rule; Rechenberg 1973)
+searches the weights; after a failed step it tries the mirror image. Weights and biases are relative to an actuator's
+range, so units do not matter. The first proposal has all weights 0; the search starts with the best of some constant
+actions. `--memory` adds terms: sine and cosine of a clock's phase and of twice the phase, which give every output a
+rhythm with its own amplitude and shift, and an integral of each input.
 
-With tuning (`--refine`), a proposal has all weights 0, or it is a tuned policy for further tuning. A numerical search
-finds only the nearest local optimum. So `builtin` starts two searches from weights 0 and continues the better one. When
-that one stalls, it starts another. The run keeps the best policy of all searches. (Restarts as in Auger and Hansen
-2005, "A restart CMA evolution strategy with increasing population size", doi:10.1109/CEC.2005.1554902, but with the
-same population.)
+With tuning (`--refine`), a proposal has all weights 0, or is a tuned policy for further tuning. A numerical search only
+finds the nearest local optimum. So `builtin` starts two searches from weights 0 and continues the better one. When that
+one stalls, it starts another. The run keeps the best policy of all searches. (Restarts as in Auger and Hansen 2005, "A
+restart CMA evolution strategy with increasing population size", doi:10.1109/CEC.2005.1554902, but with the same
+population.)
 
-A search settles early which label (discrete action) wins for extreme observations, and no small step exchanges two
+A search settles early which label (discrete action) wins for extreme observations, and small steps cannot exchange two
 labels. So before a new search starts from weights 0, the best policy is tried with two labels exchanged. If that is a
 new best policy, the search continues from it.
 
 `n_NAME` is NAME minus its mean, divided by its standard deviation: the observation normalisation of augmented random
 search (V2 in Mania, Guy and Recht, arXiv 1803.07055). It is an ordinary feature in the policy's text, such as
-`let n_angle = (angle - 0.0123)/0.456`. So a policy needs nothing else to act, and a person can edit the numbers. Tuning
-leaves them as they are.
+`let n_angle = (angle - 0.0123)/0.456`, so a policy needs nothing else to act. Tuning does not change these numbers.
 """
 
 from __future__ import annotations
@@ -57,25 +56,25 @@ from policygen.tasks.task import Task
 
 OWN = ("", NO_MODEL)  # `Requests.model` of attempts that no language model proposed
 _FIRST_STEP = 1.0  # standard deviation of the first change of each weight
-_FIRST_SHARE = 0.3  # first relative change of the constants of a policy that a model or the user wrote
-_RANDOM_STARTS = 4  # policies with random weights, before the evolution strategy begins
+_FIRST_SHARE = 0.3  # first relative change of each constant of a policy by a model or the user
+_RANDOM_STARTS = 4  # number of policies scored before the evolution strategy begins
 CLOCK, SUM = "clock", "sum_"
-RATE = 0.3  # first rate of the clock in radians per step: a period of 21 steps
+RATE = 0.3  # first rate of the clock, in radians per step: a period of 21 steps
 _WAVES = {f"{CLOCK}_{wave}{n}": f"{wave}({n}*{CLOCK})" for n in (1, 2) for wave in ("sin", "cos")}
 _LOG_RATE_STEP = 0.5  # step of the logarithm of the clock's rate while the step of a weight is 1
-# A quantity with a smaller spread, as a share of its largest value, counts as constant: it is centred, but not scaled.
-LEAST_SPREAD = 1e-7  # the resolution of single precision
-MOST_LABELS = 12  # of a choice that a search may begin with
-MOST_STARTS = 64  # constant actions of several actuators that a search may begin with
-SMALLEST_START = 1e-4  # the least of their numbers, as a share of the actuator's bound
-FIRST_SEARCHES = 2  # started before the better one is continued
-# A search stalls if its last proposals gained at most this share of its gain over random actions.
+# Spread relative to the largest value (the resolution of single precision); with less, a quantity counts as constant:
+# it is centred, but not scaled.
+LEAST_SPREAD = 1e-7
+MOST_LABELS = 12  # maximum number of labels of a single choice that are tried as constant actions
+MOST_STARTS = 64  # maximum number of constant actions of several actuators
+SMALLEST_START = 1e-4  # smallest of their numbers, relative to the actuator's bound
+FIRST_SEARCHES = 2  # number of searches that start before the better one is continued
+# A search stalls if its last STALL_LENGTH proposals gained at most this share of its gain over random actions.
 LEAST_GAIN = 0.03
-STALL_LENGTH = 3  # number of these proposals
+STALL_LENGTH = 3
 EXCHANGES = 3  # failed exchanges in a row before a new search starts from weights 0
 
 Matrix = npt.NDArray[np.float64]  # weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs)
-SearchAttempts = list[Attempt]
 
 
 def inputs_of(task: Task) -> Sequence[str]:
@@ -84,14 +83,14 @@ def inputs_of(task: Task) -> Sequence[str]:
 
 
 def terms_of(task: Task, memory: bool) -> list[str]:
-    """Return the names of an equation's terms: standardised inputs and, with memory, a clock's waves and integrals."""
+    """Return the names of an equation's terms: standardised inputs and, with memory, clock waves and integrals."""
     inputs = inputs_of(task)
     remembered = [*_WAVES, *(SUM + name for name in inputs)] if memory else []
     return [PREFIX + name for name in inputs] + remembered
 
 
 def _rate_of(policy: Policy | None) -> float:
-    """Return the rate of a policy's clock in radians per step; `RATE` if it has no clock."""
+    """Return the rate of a policy's clock, in radians per step; `RATE` if it has no clock."""
     clock = dict(policy.lets).get(CLOCK) if policy is not None else None
     found = constants(clock) if clock is not None else ()
     return found[0] if len(found) == 1 else RATE
@@ -104,9 +103,9 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
     best, own = context.incumbent, [one for one in context.attempts if one.requests.model in OWN]
     shape = (len(terms) + 1, len(context.task.output_names))
     rate, rate_step, parent = _rate_of(best), 0.0, _matrix_of(best, terms)
-    tuned_before = context.best is not None and bool(context.best.tuned.refinement)  # its weights are no random ones
+    tuned_before = context.best is not None and bool(context.best.tuned.refinement)
     if context.tuning is not None and context.tuning.episodes:
-        # Tuning finds the numbers: it gets weights of 0 first, then tuned policies to continue from.
+        # Tuning finds the numbers: it starts from weights of 0, later from tuned policies.
         of_a_model = context.best is not None and context.best.requests.model not in OWN
         tuned, exchanged = next_to_tune(own, best, rng) if not of_a_model else (best, False)
         if tuned is not None:
@@ -134,7 +133,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         else:
             matrix = parent + step * rng.normal(size=shape)
             note = f"A random step of size {step:.2g} from the best weights."
-    # Only differences between the scores of a choice matter: its first one stays 0.
+    # Only the differences between the scores of a choice matter, so its first score stays 0.
     outputs = zip(context.task.actuators, context.task.output_slices, strict=True)
     matrix[:, [part.start for actuator, part in outputs if actuator.is_choice]] = 0.0
     if context.memory:
@@ -143,13 +142,13 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
 
 
 def random_linear(context: Context, rng: np.random.Generator) -> str:
-    """Return equations with normal random weights over standardised quantities, as text."""
+    """Return equations with normally distributed weights of standardised quantities, as text."""
     shape = (len(terms_of(context.task, context.memory)) + 1, len(context.task.output_names))
     return _standardised_policy(context, rng.normal(size=shape), RATE)
 
 
 def _matrix_of(policy: Policy | None, terms: Sequence[str]) -> Matrix | None:
-    """Return the numbers that `_equations` wrote as these equations; None for equations of another form."""
+    """Return the weights of equations that `_equations` wrote; None for equations of another form."""
     columns = [signed_constants(node) for _, node in policy.equations] if isinstance(policy, LinearPolicy) else []
     if policy is None or {*map(len, columns)} != {len(terms) + 1}:
         return None
@@ -175,7 +174,7 @@ def _equations(task: Task, terms: Sequence[str], matrix: Matrix) -> list[str]:
 
 
 def _middle_and_half(actuator: Actuator) -> tuple[float, float]:
-    """Return the middle of an actuator's range and half its length; 0 and 1 for a choice."""
+    """Return the middle and half the width of an actuator's range; 0 and 1 for a choice."""
     if actuator.is_choice:
         return 0.0, 1.0
     half = (actuator.high - actuator.low) / 2
@@ -183,7 +182,7 @@ def _middle_and_half(actuator: Actuator) -> tuple[float, float]:
 
 
 def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
-    """Return the text of a policy with each constant changed at random by about the share `step` of its size."""
+    """Return a policy with each constant changed at random by about `step` times its size, as text."""
 
     def changed(node: Node) -> Node:
         values = np.array(constants(node))
@@ -194,7 +193,7 @@ def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
 
 
 def _step_size(attempts: Sequence[Attempt]) -> float:
-    """Return the step size: larger after each new best policy, smaller after other attempts (1/5th success rule)."""
+    """Return the step size: it grows with each new best policy and shrinks with other attempts (1/5th success rule)."""
     step = _FIRST_STEP
     for attempt in attempts[_RANDOM_STARTS + 1 :]:
         if attempt.score is not None:
@@ -203,15 +202,14 @@ def _step_size(attempts: Sequence[Attempt]) -> float:
 
 
 def _standardised_policy(context: Context, matrix: Matrix, rate: float) -> str:
-    """Return the text of equations over standardised quantities.
+    """Return equations over standardised quantities, as text.
 
-    Mean and spread are those in the episodes of random actions, so that weights of different attempts are comparable.
-    Later searches take them from the first one, as the buffer may have evicted these episodes.
+    Means and spreads are those of the episodes of random actions, so that weights of different attempts are comparable.
+    Later searches take them from the first one, because the buffer may have evicted these episodes.
 
     Args:
-        matrix: the weights. Those of a number are relative to its range; the range stands in `fixed`, so that tuning
-            changes the relative numbers only.
-        rate: the clock's rate in radians per step, if the policy has memory.
+        matrix: the weights, relative to the actuators' ranges, which are written as `fixed` numbers.
+        rate: the clock's rate, in radians per step, if the policy has memory.
     """
     task, inputs = context.task, inputs_of(context.task)
     if earlier := _with_zero_weights(context.attempts):
@@ -219,7 +217,7 @@ def _standardised_policy(context: Context, matrix: Matrix, rate: float) -> str:
     else:
         episodes = [e for e in context.buffer if e.attempt == 0] or list(context.buffer)
         lines = definitions(task, [e.trajectory.observations for e in episodes], inputs)
-    if context.memory:  # the rate is their only number to tune
+    if context.memory:  # of these lines, tuning changes the rate only
         lines.append(f"let {CLOCK} = mod(prev({CLOCK}) + {rate:.4g}, fixed(2*pi))")
         lines += [f"let {name} = fixed({wave})" for name, wave in _WAVES.items()]
         lines += [f"let {SUM}{name} = fixed(clip(prev({SUM}{name}) + 0.05*{PREFIX}{name}, -1, 1))" for name in inputs]
@@ -228,11 +226,11 @@ def _standardised_policy(context: Context, matrix: Matrix, rate: float) -> str:
 
 
 def definitions(task: Task, observations: Sequence[npt.NDArray[np.generic]], quantities: Sequence[str]) -> list[str]:
-    """Return the lines that define `n_NAME` of each quantity; means and spreads have 4 significant digits.
+    """Return the lines that define `n_NAME` for each quantity; means and spreads have 4 significant digits.
 
     Args:
-        observations: flattened observations, one array of shape (rows, d) per episode. Without any episode, a single
-            observation of zeros takes their place: spreads are 1, and plain observations stay unchanged.
+        observations: flattened observations, one array of shape (rows, d) per episode. Without episodes, means are
+            those of a single observation of zeros, and spreads are 1.
         quantities: observations and features of the task.
     """
     rows = np.concatenate(observations) if observations else np.zeros((1, task.width), np.float32)
@@ -257,14 +255,10 @@ def definitions(task: Task, observations: Sequence[npt.NDArray[np.generic]], qua
 def next_to_tune(
     attempts: Sequence[Attempt], best: Policy | None, rng: np.random.Generator
 ) -> tuple[Policy | None, bool]:
-    """Return the policy to tune next, and whether it is the best one with two labels of a choice exchanged.
+    """Return the policy to tune next, and whether it is the run's best with two labels of a choice exchanged.
 
-    It is the best policy of the search to continue. If that has stalled, labels are exchanged, but not after
-    `EXCHANGES` failures in a row. None: a new search should start.
-
-    Args:
-        attempts: the attempts of the run so far; number 0 is random actions. A search starts with all weights 0, or
-            with two labels exchanged.
+    It is the best policy of the current search or, if that has stalled, `best` with labels exchanged. None if a new
+    search should start: at first, and after `EXCHANGES` failed exchanges in a row.
     """
     scored = [one for one in attempts if one.number > 0 and one.score is not None]
     searches = _searches(scored)
@@ -289,16 +283,13 @@ def next_to_tune(
 
 
 def _exchanges_of_bests(attempts: Sequence[Attempt]) -> set[bytes]:
-    """Return the text digests of all best policies so far with two labels exchanged."""
+    """Return the text digests of all policies made from a best one so far by exchanging two labels."""
     bests = [one.policy for one in attempts if one.accepted and isinstance(one.policy, LinearPolicy)]
     return {text_digest(exchanged) for best in bests for exchanged in _exchanges(best)}
 
 
 def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
-    """Yield the policy with the equations of two labels exchanged, for each pair of labels of a choice.
-
-    A choice between two labels is left out: an exchange would only reverse it.
-    """
+    """Yield the policy with the equations of two labels exchanged, for each pair of a choice among at least three."""
     nodes = dict(policy.equations)
     for outputs in policy.task.outputs_by_actuator:
         for one, other in combinations(outputs, 2) if len(outputs) > 2 else ():
@@ -308,11 +299,11 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 
 
 def constant_starts(policy: Policy) -> list[Policy]:
-    """Return a table or equations with weights of 0, and others like it with a constant action; others stay alone.
+    """Return a policy and, if it is a table or its weights are all 0, policies like it with other constant actions.
 
     A single choice takes each of its first `MOST_LABELS`. Otherwise all actuators are at the same place of their
-    ranges: in the middle, at an end, at a quarter, or at 0. Two or three of them also take all combinations of ends and
-    middles, and points of a Halton sequence up to `MOST_STARTS`; of more, so few points would hit nothing.
+    ranges: an end, a quarter, or 0. Two or three actuators also take all combinations of ends and middles, and points
+    of a Halton sequence, `MOST_STARTS` in all; among more actuators so few points would hit nothing.
     """
     actuators, starts = policy.task.actuators, [policy]
     if not isinstance(policy, TablePolicy) and not has_zero_weights(policy):
@@ -341,7 +332,7 @@ def constant_starts(policy: Policy) -> list[Policy]:
 
 
 def _places(actuators: Sequence[Actuator]) -> Iterator[Sequence[float]]:
-    """Yield constant actions as places in the ranges: -1 is the low end or the first label, 1 the other."""
+    """Yield constant actions as places in the ranges: -1 is the low end or first label, 1 the high end or last."""
     count = len(actuators)
     if count == 1 and actuators[0].is_choice:
         labels = len(actuators[0].labels)
@@ -356,29 +347,29 @@ def _places(actuators: Sequence[Actuator]) -> Iterator[Sequence[float]]:
 
         corners = list(product((-1.0, 0.0, 1.0), repeat=count))
         yield from corners
-        # Bounds are often far wider than what helps, so half of the numbers have any order of magnitude.
+        # Useful numbers are often far smaller than the bounds, so half of the numbers have any order of magnitude.
         for point in Halton(2 * count, scramble=False).random(MOST_STARTS - len(corners) + 1)[1:].tolist():
             parts = zip(point[:count], point[count:], zeros, strict=True)
             yield [2 * at - 1 if kind < 0.5 else _near(zero, at) for at, kind, zero in parts]
 
 
 def _near(zero: float, at: float) -> float:
-    """Return a place on either side of `zero`; its distance has any order of magnitude; `at` is in [0, 1]."""
-    share = (zero + 1) / 2  # of the range that lies below 0
+    """Return a place whose distance from `zero` has any order of magnitude; `at`, in [0, 1], selects it."""
+    share = (zero + 1) / 2  # the part of the range below 0
     below = at < share
     exponent = at / share if below else (at - share) / (1 - share)
     return zero + (-1 - zero if below else 1 - zero) * math.pow(SMALLEST_START, exponent)
 
 
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
-    """Whether a proposal starts a search: its weights are 0, it exchanges labels, or it is its model's first one."""
+    """Whether a proposal starts a search: its weights are 0, it exchanges labels, or it is its model's first."""
     own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
     first = own[0] if own else attempt
     return has_zero_weights(attempt.policy) or attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
 
 
 def has_zero_weights(policy: Policy | None) -> bool:
-    """Whether each quantity in equations has a weight, and all are 0, so that the action is constant."""
+    """Whether every quantity in the equations has a weight, and all weights are 0, so that the action is constant."""
     if not isinstance(policy, LinearPolicy):
         return False
     for _, node in policy.equations:
@@ -390,15 +381,15 @@ def has_zero_weights(policy: Policy | None) -> bool:
 
 
 def _with_zero_weights(attempts: Sequence[Attempt]) -> list[LinearPolicy]:
-    """Return the proposals of `builtin` with all weights 0, one for each search."""
+    """Return the proposals of `builtin` with all weights 0."""
     proposed = (one.proposed or one.policy for one in attempts if one.number > 0 and one.requests.model in OWN)
     return [one for one in proposed if isinstance(one, LinearPolicy) and has_zero_weights(one)]
 
 
-def _searches(attempts: Sequence[Attempt]) -> list[SearchAttempts]:
-    """Return the attempts of each search, in order; an attempt belongs to the search whose policy it continued."""
-    searches: list[SearchAttempts] = []
-    by_policy: dict[bytes | None, SearchAttempts] = {}
+def _searches(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Return the attempts of each search, in order; an attempt belongs to the search whose policy it tunes further."""
+    searches: list[list[Attempt]] = []
+    by_policy: dict[bytes | None, list[Attempt]] = {}
     start = None
     for attempt in attempts:
         proposed, tuned = attempt.digests

@@ -1,4 +1,4 @@
-"""Ask a model for the task file of an environment: names, units, prose. Replies are checked and repaired."""
+"""Have a model write the task file of an environment: names, units, prose. Replies are checked and repaired."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from policygen.tasks.taskfile import draft_of
 from policygen.tasks.warmup import WarmUp, warm_up
 
 REPAIRS = 2
-_ALL = 1_000_000  # characters: nothing of a draft's prompt is left out
+_ALL = 1_000_000  # characters; the prompt for a draft is not shortened
 _FENCED = re.compile(r"^```\w*[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PLACE = re.compile(r"at line (\d+)")
 
@@ -61,7 +61,7 @@ class _Reply(BaseModel, extra="forbid", frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A task as a model described it, the problems of its last reply (then the task is as it was), and all replies."""
+    """A task as a model described it, and all replies; if the last one has problems, the task is unchanged."""
 
     task: Task
     problems: tuple[Problem, ...]
@@ -69,9 +69,9 @@ class Draft:
 
 
 def described_by(provider: Provider, task: Task, log: RequestLog, step_timeout: float = STEP_TIMEOUT) -> Draft:
-    """Return the task with names, units, ranges, labels and prose by a model, asked again at most `REPAIRS` times.
+    """Return the task with names, units, ranges, labels and prose by a model, after at most `REPAIRS` repairs.
 
-    If the budget of `log` does not cover a request, the task stays as it is, and that is the last problem.
+    If the budget of `log` does not cover a request, that is the last problem.
 
     Raises ProviderError if the model cannot be asked; EnvironmentFault if the environment fails.
     """
@@ -100,11 +100,7 @@ def described_by(provider: Provider, task: Task, log: RequestLog, step_timeout: 
 
 
 def read_draft(text: str, task: Task, warm: WarmUp) -> tuple[Task | None, list[Problem]]:
-    """Return the task as a reply describes it, or None and all problems of the reply.
-
-    Args:
-        warm: what was observed under random actions.
-    """
+    """Return the task as a reply describes it, or None and all its problems, given what a warm-up observed."""
     blocks = list(_FENCED.finditer(text))
     body, first = (blocks[-1][1], text[: blocks[-1].start(1)].count("\n")) if blocks else (text, 0)
     try:
@@ -159,7 +155,6 @@ def _problems(stated: _Reply, task: Task, warm: WarmUp) -> list[Problem]:
 
 
 def _described(stated: _Reply, task: Task) -> Task:
-    """Return the task in the names of a reply that has no problems."""
     observations = tuple(
         replace(
             o,

@@ -1,4 +1,4 @@
-"""The proposer of a run's policies, which asks language models or a search, and the reading of their replies."""
+"""The source of a run's policies: it asks a language model, or a search, and reads the replies."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CUT_OFF = Problem(
     None, "the reply was cut off by its length limit", "think briefly and write the whole policy in fewer lines"
 )
 EMPTY = Problem(None, "the reply is empty", "write the policy as the answer itself, after any thinking")
-MAX_SENTENCE_CHARACTERS = 240  # of the sentence that describes an attempt
-MAX_SEARCHED_CHARACTERS = 20_000  # of a reply that are searched for that sentence
+MAX_SENTENCE_CHARACTERS = 240  # maximum length of the sentence that describes an attempt
+MAX_SEARCHED_CHARACTERS = 20_000  # the start of a reply that is searched for this sentence
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _HEADING = re.compile(r"^\w+ \([^)]*\)[.:]\s+")  # such as "Change (one sentence):"
 _END = re.compile(r"(?<=[.!?])\s")
@@ -35,12 +35,11 @@ _END = re.compile(r"(?<=[.!?])\s")
 class Proposal:
     """A proposal for an attempt: a policy or problems, and the exchanges with the provider."""
 
-    number: int  # the attempt's number
+    number: int  # of the attempt
     parsed: ParseResult
     exchanges: tuple[Exchange, ...]
-    stopped: str = ""  # the reason if a budget ended before the reply could be repaired
-    # whether the policy's constants weigh standardised quantities, so that all have a similar size
-    standardised: bool = False
+    stopped: str = ""  # the reason if a budget was used up before the reply could be repaired
+    standardised: bool = False  # whether the policy weighs standardised quantities, so that all weights are similar
     model: str = ""  # the spec of the provider that was asked
 
     @property
@@ -50,13 +49,10 @@ class Proposal:
 
 
 class Proposer:
-    """A source of policies in a run: a language model, or a search without a model.
+    """The source of a run's policies: a language model, or a search without one.
 
-    With the setting `start`, attempt 1 is the policy that the user gave.
-
-    Attributes:
-        provider: the provider of the replies.
-        introduction: its name in the first line that a run prints.
+    With the setting `start`, attempt 1 is the policy that the user gave. `introduction` names the source in the first
+    line that a run prints.
     """
 
     def __init__(self, provider: Provider, config: RunConfig) -> None:
@@ -70,8 +66,8 @@ class Proposer:
         """Refuse settings that would otherwise fail after episodes were played and a folder was made.
 
         Raises:
-            UsageError: a model's price is unknown, so that a cost limit cannot be enforced; or see `check_search`.
-            PolicyError: the given policy has problems; the message lists all with their lines.
+            UsageError: a model's price is unknown, so a cost limit cannot be enforced; or see `check_search`.
+            PolicyError: the given policy has problems; the message lists all of them with their lines.
         """
         config, spec = self._config, self.provider.spec
         if not self.is_language_model:
@@ -93,7 +89,7 @@ class Proposer:
         """Return a policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.
 
         Raises:
-            BudgetExhausted: not even the first request is affordable.
+            BudgetExhausted: the budget does not cover the first request.
             ProviderError: the provider cannot be asked.
         """
         if self._config.start and context.number == 1:
@@ -135,10 +131,10 @@ def read(reply: Reply, context: Context, config: RunConfig) -> ParseResult:
         learner=config.refine.for_tables,
     )
     if reply.model == NO_MODEL and isinstance(parsed.policy, TablePolicy):
-        # `builtin` plans the rows anew; comments of the rows that it replaces say nothing of them.
+        # `builtin` plans all rows anew; comments on the rows that it replaces do not describe them.
         parsed = replace(parsed, policy=replace(parsed.policy, comments={}))
     if reply.truncated:
-        # The part that arrived may read as a policy, but its last row may be incomplete.
+        # The part that arrived may be a valid policy, but its last row may be incomplete.
         return ParseResult(None, (CUT_OFF, *parsed.problems))
     return parsed
 

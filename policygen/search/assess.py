@@ -37,14 +37,14 @@ from policygen.search.runner import EpisodeRunner, Performance
 from policygen.tasks.task import Task
 from policygen.telling import telling
 
-# Tuning changes a constant in proportion to its size. A weight of a standardised observation counts as at least this.
+# Tuning changes a constant in proportion to its size. Weights of standardised observations have at least this size.
 STANDARDISED_STEP = 2.5
-HIGHER_MEAN = Levels(gain=1, loss=1)  # tuning keeps any gain: the result still has to beat the best policy
+HIGHER_MEAN = Levels(gain=1, loss=1)  # tuning keeps any gain, because the result must still beat the best policy
 SIGNIFICANT = Levels(gain=SIGNIFICANCE, loss=SIGNIFICANCE)
 
 
 def assess_random_actions(runner: EpisodeRunner) -> Assessment:
-    """Play attempt 0: the score of random actions, and the first episodes of the buffer."""
+    """Play attempt 0: random actions, whose episodes are the first in the buffer."""
     started = time.perf_counter()
     with telling("playing episodes of random actions"):
         warm_up = runner.play_randomly()
@@ -56,14 +56,14 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
 def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is not changed.
 
-    An exception fails only this attempt, which records it. It does not end the run, because a resumed run would fail
-    again. An attempt that exceeds a budget is recorded without a score, and ends the run.
+    An exception fails only this attempt, which records it: if it ended the run, a resumed run would fail again. An
+    attempt that exceeds a budget is recorded without a score, and ends the run.
 
     Args:
         trials: budget for tuning an earlier policy further; by default a proposal's share.
 
-    Raises EnvironmentFault if the environment has failed under several proposals in a row, or under both the first
-    policy and a constant action.
+    Raises EnvironmentFault if the environment failed under several proposals in a row, or under both the first policy
+    and a constant action.
     """
     started, parsed = time.perf_counter(), proposal.parsed
     attempt = _proposed(proposal, tuning=trials is not None)
@@ -89,7 +89,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
 
 
 def in_a_sentence(error: Exception) -> str:
-    """Return an exception's message as one line; unless it was written for users, its type precedes it."""
+    """Return an exception's message on one line, preceded by its type unless it was written for users."""
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
 
@@ -106,7 +106,7 @@ def _assessed(
         repeat = replace(attempt, score=twin.shared_score, played=twin.played, notes=notes, verdict=words)
         return Assessment(repeat, (), search.best_score, search.validation)
     if proposal.standardised and runner.config.refine.most_episodes is not None:
-        # Where real episodes are scarce, proposals of `builtin` are not played before tuning: most weights are 0.
+        # If real episodes are scarce, proposals of `builtin` are not played before tuning: most weights are 0.
         performance = Performance(None)
     else:
         if proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts):
@@ -135,10 +135,10 @@ def _assessed(
 
 
 def _repeated(attempt: Attempt, search: Search, runner: EpisodeRunner) -> Attempt | None:
-    """Return the first attempt with the same policy, if playing this one would only repeat its episodes.
+    """Return the first attempt with the same policy, if scoring this one would only repeat its episodes.
 
-    None with tuning, which would continue from the earlier attempt, and with exact scores, whose episodes have new
-    seeds and so enrich the replay buffer.
+    None with tuning, which continues from the earlier attempt, and with exact scores, whose episodes have new seeds and
+    so add to the replay buffer.
     """
     if runner.config.refine.method is not None:
         return None
@@ -147,7 +147,7 @@ def _repeated(attempt: Attempt, search: Search, runner: EpisodeRunner) -> Attemp
 
 
 def with_performance(attempt: Attempt, policy: Policy, performance: Performance, race: Race | None) -> Attempt:
-    """Add a policy, its score, episodes and notes, and its race with the best one to an attempt."""
+    """Add a policy, its score, episodes and notes, and its race against the best one to an attempt."""
     assert performance.score is not None
     return replace(
         attempt,
@@ -160,12 +160,12 @@ def with_performance(attempt: Attempt, policy: Policy, performance: Performance,
 
 
 def held_out(policy: Policy, score: Score, runner: EpisodeRunner) -> Score | None:
-    """Return the validation score of a new best policy; None if its score is exact, or no episodes are left."""
+    """Return the validation score of a new best policy; None if its score is exact or no episodes are left."""
     return None if score.exact else runner.validate(policy, None, runner.config.episodes)
 
 
 def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
-    """Score a policy on additional shared episodes if the usual ones cannot distinguish it from the best."""
+    """Score a policy on more shared episodes if the usual ones cannot distinguish it from the best."""
     score, best, usual = performance.score, search.incumbent, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best_score is None or unbiased is None:
@@ -181,7 +181,7 @@ def _comparable(policy: Policy, performance: Performance, search: Search, runner
 
 
 def stop_score(task: Task, config: RunConfig) -> float | None:
-    """Return the score at which a run stops: `stop_at`, else the known optimum."""
+    """Return the score at which a run stops: `stop_at` or, if it is not set, the known optimum."""
     if config.stop_at is not None:
         return config.stop_at
     return task.optimum.value if task.optimum is not None else None
@@ -190,8 +190,8 @@ def stop_score(task: Task, config: RunConfig) -> float | None:
 def is_overestimated(best: Score | None, unbiased: Score | None, target: float | None, episodes: int) -> bool:
     """Whether the best policy does worse on new episodes than on the `episodes` by which it was selected.
 
-    If so, those `episodes` no longer distinguish policies. If their score reaches the target at which a run stops, any
-    shortfall on new episodes counts. Else Welch's one-sided t-test decides; its level is such that one failure in
+    If so, those episodes no longer distinguish policies. If their score reaches the target at which a run stops, any
+    shortfall on new episodes counts. Otherwise Welch's one-sided t-test decides, at a level at which one failure in
     twenty episodes is significant.
     """
     if best is None or unbiased is None or best.exact or unbiased.exact or min(episodes, unbiased.episodes) < 2:
@@ -205,7 +205,7 @@ def is_overestimated(best: Score | None, unbiased: Score | None, target: float |
 
 
 def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
-    """Return the best policy's validation score, on more episodes while it may reach the stop score by luck alone."""
+    """Return the best policy's validation score, extended while it may reach the stop score by luck alone."""
     best, score, target = search.incumbent, search.validation, stop_score(search.task, runner.config)
     if best is None or target is None:
         return score
@@ -214,13 +214,13 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
             break
         try:
             score = runner.validate(best, score, episodes)
-        except EnvironmentFault:  # the score is unchanged; the next attempt reports a lasting fault
+        except EnvironmentFault:  # if the fault lasts, the next attempt reports it
             break
     return score
 
 
 def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
-    """Return an attempt with the proposal and its requests, not yet scored."""
+    """Return the attempt of a proposal, with its requests but without a score."""
     replies = [exchange.reply for exchange in proposal.exchanges]
     costs = [0.0 if reply.cached else reply.usd for reply in replies]
     requests = Requests(
@@ -245,10 +245,7 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
 
 
 class _Tuning(NamedTuple):
-    """The better of a policy and its tuned form, its score, how it was tuned, and the result of tuning.
-
-    `why_not` says why nothing was tuned, if tuning is asked for.
-    """
+    """The better of a policy and its tuned form; `why_not` says why nothing was tuned although the run tunes."""
 
     policy: Policy
     performance: Performance
@@ -258,7 +255,7 @@ class _Tuning(NamedTuple):
 
 
 def _why_untuned(policy: Policy, trials: Trials, config: RunConfig) -> str:
-    """Return why a method did nothing: the policy has no numbers for it, or the episodes are too few."""
+    """Return why nothing was tuned: the policy has no numbers to tune, or the episodes are too few."""
     if not trials.tunable(policy).size and not is_choice_table(policy):
         return "it has no numbers to tune"
     if trials.episodes <= 0:
@@ -276,7 +273,7 @@ def _tuned(
     trials: Trials | None,
     floor: float,
 ) -> _Tuning:
-    """Tune a policy, and return the better of both."""
+    """Tune a policy, and return the better of the original and the tuned one."""
     score, refining, shaping = performance.score, runner.config.refine, SHAPING.of(attempt)
     if refining.method is None:
         return _Tuning(policy, performance, Tuned())
@@ -293,10 +290,10 @@ def _tuned(
             refined = refine(policy, refining.method, trials, runner.config.seed + attempt.number)
         if refined is None:
             return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
-        # A run cannot be resumed with a policy that cannot be read back.
+        # A run with a policy that cannot be read back could not be resumed.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
         tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
-    except Exception as error:  # keep the proposal; with a limit of steps, episodes may have become too long
+    except Exception as error:  # keep the untuned policy
         if score is None and isinstance(error, BudgetExhausted):
             raise
         return _Tuning(policy, performance, Tuned(f"{refining.method}, given up: {in_a_sentence(error)}"))
@@ -318,10 +315,9 @@ def _tuned(
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
-    """Return the state from which tuning this policy continues: that of its last tuning, else one from the best policy.
+    """Return the state from which to tune this policy: that of its own last tuning, or one carried over from the best.
 
-    The best policy's state holds for the constants that both share. None if there is no such state, or if this tuning
-    has a new objective: other constants may matter now.
+    None if there is no such state, or if this tuning has a new objective, for which other constants may matter.
     """
     digest, objective = text_digest(policy), _objective(SHAPING.of(new))
     for attempt in reversed(search.attempts):
@@ -336,7 +332,7 @@ def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: floa
 
 
 def already_works(score: Score | None, search: Search) -> bool:
-    """Whether a score is more than halfway from random actions to the best policy; before there is one, to `solved`."""
+    """Whether a score is over halfway from random actions to the best policy or, without one, to `solved`."""
     random, best = search.attempts[0].score, search.best_score
     goal = best.mean if best is not None else search.task.solved
     if score is None or random is None or goal is None:
@@ -375,9 +371,9 @@ def _reason_for_dropping(found: Race) -> str:
 def _contest(
     policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner
 ) -> tuple[Race | None, Score]:
-    """Race a policy with the best, on more of the common episodes while it is ahead and the budget allows.
+    """Race a policy against the best, on more shared episodes while it is ahead and the budget allows.
 
-    Return the race, None with the first policy, and the score of the winner on all episodes played for the comparison.
+    Return the race (None for the first policy), and the winner's score on all episodes played for the comparison.
     """
     best, usual, ours, theirs = search.best, runner.config.episodes, performance.score, search.best_score
     assert ours is not None
@@ -396,8 +392,8 @@ def _contest(
     def lengths() -> Iterator[int]:
         yield ours.episodes
         for wanted in () if ours.exact else [times * usual for times in PROLONGATIONS]:
-            # Where steps are limited, an episode is counted at full length before it is played, but may be much
-            # shorter: episodes that are played one by one leave steps for more of them.
+            # If steps are limited, each episode is charged at full length before it is played, but may be much
+            # shorter: playing one episode at a time leaves steps for more of them.
             for count in (wanted,) if runner.config.max_steps is None else range(common() + 1, wanted + 1):
                 if count > common() and not runner.affords(count, *scores):
                     break
@@ -407,7 +403,7 @@ def _contest(
             if common() < wanted:
                 return
 
-    # A challenger that is not ahead has lost. After the last prolongation both are nearly equally good.
+    # A challenger that is not ahead has lost. After the last prolongation both are about equally good.
     levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
     found = race(partial(score, 0), partial(score, 1), lengths(), levels)
     return found, scores[1] if found.verdict != "better" else first_episodes(scores[0], found.challenger.episodes)

@@ -1,4 +1,4 @@
-"""The loop: play, prompt, propose, assess, keep the best; at the end, tune with what is left, and close."""
+"""The main loop: play, prompt, propose, assess, keep the best; at the end, tune with the remaining episodes."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import Task
 from policygen.telling import telling
 
-RESIGNATIONS = 2  # consecutive replies "no improvement" that end a run
-_IDENTIFYING = 40  # characters of a comment by which it is found in a prompt
+RESIGNATIONS = 2  # consecutive replies of "no improvement" that end a run
+_IDENTIFYING = 40  # leading characters by which a user's comment is recognised in a prompt
 _ADD = 'add a line to it: {% include "_comments.j2" %}'
 
 
 def new_search(task: Task) -> Search:
-    """Return an empty search for a run of `task`."""
+    """Return the search of a new run, without attempts."""
     return Search(task, ReplayBuffer(), finite_mdp(task))
 
 
 def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner: EpisodeRunner) -> Iterator[Attempt]:
     """Improve the policy of `search.task`, one attempt at a time, until there is a reason to stop.
 
-    Yields attempts as they are scored; the first, number 0, is random actions. `search` holds the state. At the end,
-    `search.stopped` is the reason: all iterations are done, a budget is used up, the target is reached, or the search
-    makes no progress. A search that already has attempts continues after its last attempt.
+    Yields attempts as they are scored, starting with random actions as number 0, or after the last attempt of `search`,
+    which holds the state. At the end, `search.stopped` is the reason: all iterations are done, a budget is used up, the
+    target is reached, or the search makes no progress.
 
     Args:
-        request_log: sends every request of the proposer, or returns its recorded reply.
-        runner: plays every episode, and has the settings of the run.
+        request_log: sends the proposer's requests, or returns their recorded replies.
+        runner: plays all episodes, and has the run's settings.
 
     Raises:
         ProviderError: a request fails for good; `search` holds the results so far.
         TemplateError: the prompt cannot be rendered.
-        EnvironmentFault: the environment keeps failing, see `assess`, or it fails under random actions.
+        EnvironmentFault: the environment fails under random actions, or keeps failing (see `assess`).
     """
     config = runner.config
     try:
@@ -64,8 +64,8 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             if reason := reached or reason_to_give_up(search.attempts, config):
                 search.stopped = reason
                 break
-            # Unused recorded replies mean that an earlier process was interrupted. If the user's environment crashed
-            # it, this process survives only if others play the environment.
+            # Unused recorded replies mean that an earlier process was interrupted. In case the user's environment
+            # crashed it, other processes play it now.
             runner.players.isolated = request_log.has_recorded and runner.players.foreign
             runner.ledger.check_episodes(config.episodes)  # to score a proposal
             context = replace(context, comments=request_log.comments_for(context.number))
@@ -76,14 +76,14 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             with telling(f"playing attempt {proposal.number}"):
                 assessment = assess(proposal, search, runner)
             yield search.keep(assessment)
-            if config.conversation == "continued":  # else no prompt carries them
+            if config.conversation == "continued":  # otherwise no prompt contains earlier turns
                 search.turns += conversation_turn(proposal.exchanges)
         else:
             count = config.iterations
             search.stopped = f"all {count} iterations are done" if count > 1 else "its one iteration is done"
     except BudgetExhausted as error:
         search.stopped = str(error)
-    # With the episodes left, tune an earlier policy that was still improving, then the best; no model is asked.
+    # Use the remaining episodes to tune an earlier policy that was still improving, and the best; no model is asked.
     with suppress(BudgetExhausted):
         while (following := _next_tuning(search, runner)) is not None:
             chosen, trials = following
@@ -98,7 +98,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
 
 
 def _closed(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
-    """Yield an attempt for each closing that found something; a policy that it found becomes the best."""
+    """Yield an attempt for each closing with a result; a policy that it found becomes the best."""
     for kind, entry in CLOSINGS.items():
         if search.incumbent is None or search.attempts[-1].kind == kind:
             continue
@@ -123,7 +123,7 @@ def _closed(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
 
 
 def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials] | None:
-    """Return the next attempt to tune and its budget; the choice depends only on the attempts, as resuming needs."""
+    """Return the attempt to tune next and its budget; it depends only on the attempts, so resuming chooses the same."""
     best, number = search.best, len(search.attempts)
     if best is None or runner.config.refine.method is None or search.best_score is None or search.best_score.exact:
         return None
@@ -139,7 +139,7 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
 
 
 def reason_to_stop(unbiased: Score | None, task: Task, config: RunConfig) -> str:
-    """Return why a run with this score may stop, as a sentence; empty if it may still improve."""
+    """Return why a run stops at this score, as a sentence; empty if it goes on."""
     target = stop_score(task, config)
     if not reaches(unbiased, target, NEGLIGIBLE if config.stop_at is None else 0.0):
         return ""
@@ -147,10 +147,7 @@ def reason_to_stop(unbiased: Score | None, task: Task, config: RunConfig) -> str
 
 
 def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
-    """Return why a run stops after these attempts, as a sentence; empty if it continues.
-
-    Depends only on the attempts, so that a resumed run stops at the same place.
-    """
+    """Return why a run stops after these attempts, as a sentence; empty if it goes on."""
     asked = [attempt for attempt in attempts if attempt.is_asked and attempt.number > 0]
     resigned = len(list(itertools.takewhile(lambda attempt: attempt.kind == "resignation", reversed(asked))))
     if resigned >= min(RESIGNATIONS, config.patience or RESIGNATIONS):
@@ -163,10 +160,10 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 
 
 def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt with the best policy among those whose tuning was still improving; None if there is none.
+    """Return the attempt with the best score among those that were still improving when their tuning ended, if any.
 
-    Policies that differ from the run's best only in their numbers do not count: tuning continues from the best. Nor do
-    former bests, which later attempts have revised.
+    Policies that differ from the run's best only in their numbers are left out, because tuning continues from the best;
+    so are former bests, which later attempts have revised.
     """
     proposals = [attempt for attempt in attempts if attempt.kind == "proposal" and attempt.saved is not None]
     best = best_of(proposals)

@@ -1,4 +1,4 @@
-"""Complete a task and its settings for a new run: its optimum if it can be computed, and the episodes per score."""
+"""Complete the task and settings of a new run: the optimum if it can be computed, and the episodes per score."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from policygen.tasks.task import DEFAULT_MAX_STEPS, OF_SPREAD, Optimum, Task, wi
 from policygen.tasks.warmup import SURVIVAL
 
 DEFAULT_EPISODES: int = RunConfig.model_fields["episodes"].default
-LONG_EPISODE = 50  # steps; a task with episodes of at least this length plays the default number of them
+LONG_EPISODE = 50  # steps; if episodes are at least this long, a score has the default number of them
 # With 400 episodes, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%,
-# even if common seeds do not help.
+# even if shared seeds do not help.
 MOST_EPISODES = 400
-CONSTANT_EPISODES = 3  # of each constant action, to see whether episodes can be long
+CONSTANT_EPISODES = 3  # episodes of each constant action, to see whether episodes can be long
 PATIENCE = 3  # attempts without a new best after which a run with limited steps ends
 LEAST_EPISODES = 4  # episodes of maximum length that a limit of steps must allow
 
 
 def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
-    """Return a new run's task and settings; the task has no knowledge if the settings withhold it."""
+    """Return the completed task and settings of a new run."""
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
     config = within_steps(task, config)
     task = with_spread(task, config.step_timeout)
@@ -41,12 +41,11 @@ def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
 
 
 def within_steps(task: Task, config: RunConfig) -> RunConfig:
-    """Reduce the numbers of episodes of a run with `max_steps`, unless a file, option or program sets them.
+    """Adapt the settings of a run with `max_steps`, unless a file, option or program sets them.
 
-    A score may take a tenth of the steps, but it has from 2 to 20 episodes. Its episodes count as long as those of the
-    warm-up if loading the task measured them, else at full length.
-    The run ends after 3 attempts without a new best. For equations `--refine auto` then means a method that suits
-    the task and needs few episodes, if there is one.
+    A score takes a tenth of the steps, but 2 to 20 episodes, which are assumed to be as long as those of the warm-up
+    or, if these were not measured, of full length. The run ends after 3 attempts without a new best. For equations,
+    `--refine auto` means a method that needs few episodes, if one suits the task.
 
     Raises UsageError if the steps do not suffice for random actions, one episode of tuning, and a score.
     """
@@ -71,9 +70,9 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
 
 
 def with_spread(task: Task, step_timeout: float) -> Task:
-    """Return the task with the spread of observations, if sizes of its perturbations are shares of it.
+    """Return the task with the spread of its observations, if sizes of its perturbations are shares of it.
 
-    It is measured once, so that neither the processes of a run nor a resumed run measure it again.
+    The spread is measured here, so that neither other processes nor a resumed run measure it again.
     """
     if not task.needs_spread:
         return task
@@ -85,9 +84,9 @@ def with_spread(task: Task, step_timeout: float) -> Task:
 
 
 def with_optimum(task: Task) -> Task:
-    """Return the task with its optimum, if none is stated and it can be computed.
+    """Return the task with its optimum, if it states none and its MDP is known.
 
-    An unreachable threshold `solved` is removed, with a sentence in `assumed`.
+    A threshold `solved` above what any policy can score is removed, with a sentence in `assumed`.
     """
     mdp = finite_mdp(task) if task.optimum is None else None
     if mdp is None:
@@ -104,21 +103,19 @@ def with_optimum(task: Task) -> Task:
 
 
 def with_sample_size(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
-    """Choose `episodes` for a new run if no file, option or program sets it.
+    """Choose the number of episodes per score, unless a file, option or program sets it.
 
-    The usual number is 20; short episodes get more. L is the step limit of the task or, if it has none, the mean length
-    of 20 episodes of random actions. A score gets n = min(400, 20 * 50 / L) episodes: it takes the steps of 20 episodes
-    of 50 steps. The usual number remains in these cases:
+    The usual number is 20. Short episodes get more: with L the task's step limit or, if it has none, the mean length of
+    20 episodes of random actions, a score has n = min(400, 20 * 50 / L) episodes. The usual number remains if
 
     - L is at least 50, or an episode of random or of constant actions is that long;
-    - scores are exact, or random episodes all return the same;
+    - scores are exact, or all random episodes have the same return;
     - the task has no step limit, and longer episodes return more: a good policy may play for ever;
-    - the steps of the run are limited, as its environment may be costly: no random episode is played.
+    - the steps of the run are limited, because its environment may be costly: no random episode is played.
 
-    Each proposal has an equal share of `max_episodes`, and may need four scores. So `episodes` is at most a quarter of
-    what tuning leaves of the share, but not less than 20. The number depends only on the task and the settings of a new
-    run, so all runs choose the same; a run that gets larger budgets keeps it. The number of final episodes is chosen at
-    the end, see `final_episodes` in `search/runner.py`. The task is returned with the steps that were played for it.
+    `max_episodes` limits n, because a proposal may need four scores: to a quarter of what tuning leaves of an equal
+    share of these episodes, but to no less than 20. The number depends only on the task and the settings of a new run,
+    so all runs choose the same. The returned task counts the steps played to choose it.
     """
     if "episodes" in config.model_fields_set or config.max_steps is not None:
         return task, config
@@ -138,7 +135,7 @@ def with_sample_size(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
 
 
 def _episodes_if_short(task: Task, simulator: Simulator, limit: int | None) -> int | None:
-    """Return the number of episodes per score for short episodes with varying returns; None for others."""
+    """Return the number of episodes per score if episodes are short and their returns vary, else None."""
     lengths, returns, actor = [], [], RandomActor(task, 0)
     for seed in episode_seeds(0, "sample size", DEFAULT_EPISODES):
         played = simulator.play(actor, (seed,))[0]
@@ -146,7 +143,7 @@ def _episodes_if_short(task: Task, simulator: Simulator, limit: int | None) -> i
             return None
         lengths.append(played.length)
         returns.append(played.episode_return)
-    # A policy may live much longer than random actions do, as some constant ones show.
+    # Episodes of a good policy may be much longer than those of random actions; some constant actions show it.
     seeds = episode_seeds(0, "sample size", CONSTANT_EPISODES)
     for share in (0.0, 0.5, 1.0):
         still = constant_policy(task, [a.low + share * (a.high - a.low) for a in task.actuators])
@@ -160,12 +157,11 @@ def _episodes_if_short(task: Task, simulator: Simulator, limit: int | None) -> i
 
 
 def _affordable(episodes: int, config: RunConfig) -> int:
-    """Return `episodes`, reduced to what `max_episodes` allows, but not below the default."""
     if config.max_episodes is None:
         return episodes
     share = (config.max_episodes - config.warmup_episodes) // (config.iterations + 1)
     if config.refine.episodes is not None:
         share -= config.refine.episodes
-    elif config.refine.method is not None:  # tuning gets the remainder, which should be the larger part
+    elif config.refine.method is not None:  # tuning gets the rest, which should be the larger part
         share //= SCORES_OF_PROPOSAL
     return max(DEFAULT_EPISODES, min(episodes, share // SCORES_OF_PROPOSAL))

@@ -1,7 +1,4 @@
-"""Resume an interrupted run, whose result then equals that of an uninterrupted one, or go on with a finished one.
-
-`preview` renders the next prompt of a run, or the first one of a task, without sending it.
-"""
+"""Resume an interrupted run, with the result of an uninterrupted one, or go on with a finished one; preview prompts."""
 
 from __future__ import annotations
 
@@ -52,18 +49,18 @@ def resume(
     env: Any = None,
     cache: Path | None = None,
 ) -> Run:
-    """Load a run: an interrupted one continues as if it had not been interrupted.
+    """Load a run to continue it: an interrupted one as if it had not been interrupted.
 
     Args:
         changes: changed settings: those that change no score (`config.CHANGEABLE`), and larger budgets
             (`config.BUDGETS`), with which a finished run goes on from where it stands.
-        trust: whether the user trusts the folder. If not, a key goes only to a server that the changes name, and
-            the task may name no module to import and no path to read.
+        trust: whether the user trusts the folder. If not, a key is sent only to a server that the changes name, and the
+            task may name no module to import and no path to read.
         env: the environment or its factory, if a program passed one.
         cache: folder of cached replies.
 
     Raises:
-        LogbookError: it is not a run folder, it is damaged, or the run is finished and gets no larger budget.
+        LogbookError: the folder is no run or is damaged, or the run is finished and gets no larger budget.
         UsageError: a setting cannot be changed, or only the untrusted folder names the server of a key.
     """
     logbook = Logbook(folder)
@@ -98,16 +95,15 @@ def resume(
 
 
 def load_run(folder: Path, *, trust: bool = False) -> Run:
-    """Load a run as it was after its last attempt, with `builtin` as its provider; changes no file.
+    """Load a run as it was after its last attempt, without changing a file; its provider is `builtin`.
 
-    Replies that no attempt has used remain as `answers`. Episodes missing in the saved buffer are replayed from their
-    seeds.
+    Episodes missing from the saved buffer are replayed from their seeds.
 
     Args:
         trust: let the task name modules to import and paths to read.
 
     Raises:
-        LogbookError: it is not a run folder, or it is damaged.
+        LogbookError: the folder is no run, or is damaged.
         TaskError: the untrusted task names a module or a path.
     """
     logbook = Logbook(folder)
@@ -124,7 +120,7 @@ def _read(
     trust: bool,
     env: Any = None,
 ) -> Run:
-    """Return the run as it was after these attempts, or the first `cut`; the episodes of the others stay counted."""
+    """Return the run as it was after these attempts, or the first `cut` of them; all their episodes stay counted."""
     task = logbook.task().trusted() if trust else logbook.task()
     task = task if env is None else with_user_env(task, env)
     spent = attempts[-1].counts if attempts else Counts(env_steps=task.steps_taken)
@@ -142,7 +138,7 @@ def _read(
         ledger.calls += exchange.requests
         if isinstance(exchange, Exchange):
             ledger.charge_reply(exchange.prompt, exchange.reply)
-            used += [exchange] * (config.conversation == "continued")  # else no prompt carries them
+            used += [exchange] * (config.conversation == "continued")  # otherwise no prompt contains earlier turns
     if ledger.calls < (known := sum(attempt.requests.calls for attempt in attempts)):
         raise LogbookError(
             f"{logbook.folder / 'transcript.jsonl'} is missing or damaged: it has {ledger.calls} of the {known} "
@@ -158,7 +154,7 @@ def _read(
 
 
 def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
-    """Restore the buffer and the best policy's scores; episodes that are not saved are replayed from their seeds."""
+    """Restore the buffer and the best policy's scores; replay the episodes that were not saved."""
     attempts, standing = search.attempts, search.attempts[-1].standing
     most = max(standing.best_episodes, standing.validated_episodes)
     if most > most_compared(config.episodes):
@@ -174,17 +170,17 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             "are replayed"
         )
     last_saved = max((episode.attempt for episode in buffer), default=-1)
-    if last_saved >= len(attempts):  # it holds episodes of an attempt that will be assessed again
+    if last_saved >= len(attempts):  # the buffer holds episodes of an attempt that will be assessed again
         earlier, buffer, last_saved = buffer, ReplayBuffer(), -1
-        if config.keeps_every_episode:  # else it may have evicted others
+        if config.keeps_every_episode:  # otherwise these may have evicted earlier ones
             buffer.add(episode for episode in earlier if episode.attempt < len(attempts))
             last_saved = len(attempts) - 1
     search.buffer = buffer
-    unlimited = Ledger(RunConfig(task=config.task))  # these episodes were charged before
+    unlimited = Ledger(RunConfig(task=config.task))  # these episodes are already charged
     with EpisodeRunner(search, config, unlimited) as runner:
         for attempt in attempts[last_saved + 1 :]:
             if attempt.score is not None and not REPEATS.of(attempt):
-                with suppress(EnvironmentFault):  # episodes that can no longer be played are missing
+                with suppress(EnvironmentFault):  # leave out episodes that can no longer be played
                     for some in runner.replayed(attempt):
                         buffer.add(arrived(attempt.number, some, search.task))
         best, policy = search.best, search.incumbent
@@ -210,9 +206,9 @@ def preview(
         trust: let the task name modules to import and paths to read.
 
     Returns:
-        The prompt, and a line on its size, its cost and its templates.
+        The prompt, and a line about its size, cost and templates.
 
-    Raises PolicygenError for wrong input and for a broken template.
+    Raises PolicygenError for invalid input and for a broken template.
     """
     folder = find_run(name)
     changes: dict[str, Any] = {"file": config_file, "assignments": assignments, "options": options}
@@ -235,7 +231,7 @@ def preview(
             search.keep(assess_random_actions(runner))
     prompt = render_prompt(replace(search.context(config), comments=comments), config, search.turns)
     asked = read_spec(config.llm)
-    price = ""  # of a search without a language model
+    price = ""
     if asked.entry is None or asked.entry.is_language_model:
         usd = cost(config, config.llm, asked.argument, prompt.estimated_tokens, 0)
         price = ", cost unknown" if usd is None else f", about ${usd:.5f} to send"

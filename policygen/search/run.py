@@ -40,8 +40,8 @@ class Run:
     logbook: Logbook
     search: Search
     ledger: Ledger
-    answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded exchanges that no recorded attempt has used
-    commented: tuple[str, ...] = ()  # the user's comments in prompts that have a reply
+    answers: tuple[Exchange | FailedExchange, ...] = ()  # recorded exchanges that no recorded attempt used
+    commented: tuple[str, ...] = ()  # the user's comments in prompts that were answered
     final: Score | None = None
     cache: Cache | None = None
     tell: Callable[[Activity | None], None] = lambda activity: None
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def llm_calls(self) -> int:
-        """Number of requests to a language model, retries included."""
+        """Number of requests to a language model, including retries."""
         return self.ledger.calls if self.proposer.is_language_model else 0
 
     @property
@@ -68,7 +68,7 @@ class Run:
         return self.search.task
 
     def attempts(self) -> Iterator[Attempt]:
-        """Run the loop; every attempt is on the disk before it is yielded."""
+        """Run the loop; every attempt is saved before it is yielded."""
 
         def record(exchange: Exchange | FailedExchange) -> None:
             self.logbook.transcript.record(exchange)
@@ -96,11 +96,11 @@ class Run:
             if recorded is not None and self.search.attempts[-1] is not recorded:
                 self.logbook.rewrite_attempts(self.search.attempts)
         except BaseException:
-            self.logbook.release()  # another process may continue the run
+            self.logbook.release()  # so that another process can continue the run
             raise
 
     def finish(self) -> Summary:
-        """Score the best policy on fresh seeds, write the remaining files, and return the summary."""
+        """Score the best policy on fresh seeds, write the remaining files, and return the run's summary."""
         started = time.perf_counter()
         self.final = play_final(self.search, self.config)
         perturbed = play_perturbed(self.search, self.config)
@@ -130,7 +130,7 @@ class Run:
         return summary
 
     def break_off(self) -> None:
-        """Save the episodes so far, and let other processes continue the run."""
+        """Save the episodes so far, and allow other processes to continue the run."""
         with suppress(PolicygenError):
             if self.logbook.summary() is None:
                 self.logbook.save_buffer(self.search.buffer)
@@ -149,16 +149,16 @@ def start(
     """Begin a new run in a new folder under `out`.
 
     Args:
-        name: name of the folder; by default from task, provider, time and seed.
+        name: name of the folder; by default made of task, provider, time and seed.
         cache: folder of cached replies.
 
     Raises:
         UsageError: the provider cannot be used as given, or a template is missing or malformed.
         LogbookError: the folder cannot be written.
     """
-    if config.llm == "replay:latest":  # `latest` changes with the next run
+    if config.llm == "replay:latest":  # `latest` would mean this run once its folder exists
         config = config.model_copy(update={"llm": f"replay:{find_run('latest')}"})
-    replies = Cache(Path(cache)) if cache is not None else None  # an unusable folder fails before the run begins
+    replies = Cache(Path(cache)) if cache is not None else None  # fails before the run begins
     provider = provider or connect(config.llm, config)
     task, config = prepared(task, config)
     warn_if_unseeded(task)
@@ -171,15 +171,12 @@ def start(
 
 
 def _check_replay(proposer: Proposer, task: Task, config: RunConfig) -> None:
-    """Refuse to replay a run of another task or kind of policy: its replies do not fit these prompts.
-
-    Raises UsageError if they differ.
-    """
+    """Raise UsageError if the replies to replay are of a run of another task or kind of policy."""
     if not isinstance(proposer.provider, Replay):
         return
     folder: Path = proposer.provider.folder
     if not (folder / "config.toml").is_file():
-        return  # a transcript alone does not name its task
+        return  # a transcript alone does not say which task it is of
     logbook = Logbook(folder)
     recorded, replayed = logbook.config(), logbook.task()
     if (replayed.name, replayed.gym_id) != (task.name, task.gym_id):
@@ -198,7 +195,7 @@ def carry_out(
     """Carry out a run to its end and notify the listeners.
 
     Args:
-        on_attempt: called after every attempt; its exceptions end the run, unlike a listener's.
+        on_attempt: called after every attempt; unlike a listener's, its exceptions end the run.
     """
     active = list(listeners)
     run.on_exchange = lambda exchange: notify(active, lambda listener: listener.exchanged(exchange))

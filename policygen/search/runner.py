@@ -1,4 +1,4 @@
-"""Play the episodes of a run on the seeds of the run; each episode is charged before it is played."""
+"""Play the episodes of a run on its seeds; each episode is charged to the budget before it is played."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from policygen.tasks.environments import fits
 from policygen.tasks.task import Perturbation, Task
 from policygen.telling import telling
 
-# An environment that fails for this many consecutive proposals would also fail for the next ones, which cost money.
+# An environment that fails for this many proposals in a row would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
-START_EPISODES = 12  # least number that each constant action plays when a run begins, if they are affordable
-RACERS = 8  # constant actions that race when a run begins
+START_EPISODES = 12  # minimum that each constant action plays at the start of a run, if the budget allows it
+RACERS = 8  # maximum number of constant actions that race at the start of a run
 # A constant action is better than the first policy if it is ahead by about one standard error.
 CLEARLY = Levels(gain=0.16, loss=1)
-FINAL_EPISODES = 100  # of the final score; more if those of the best policy are short and vary
+FINAL_EPISODES = 100  # episodes of the final score; more, up to MOST_FINAL, if they are short and vary
 MOST_FINAL = 2_000
-FINAL_STEPS = 5_000  # of the final score, if its episodes are short
+FINAL_STEPS = 5_000  # approximate number of steps of all short final episodes together
 FRAGILITY = (Perturbation("action_delay", 1, 1), Perturbation("sensor_noise", 0.02, 0.02))
 FRAGILITY_EPISODES = 20
 T = TypeVar("T")
@@ -51,9 +51,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """A policy's score, its episodes, and how often these violated the requirements of the task.
+    """A policy's score, its episodes, and how often these violated the task's requirements.
 
-    If the score is exact, the episodes are for the replay buffer and the requirements only.
+    If the score is exact, the episodes only serve the replay buffer and the requirements.
     """
 
     score: Score | None
@@ -61,7 +61,7 @@ class Performance:
     violations: tuple[Violations, ...] = ()
 
     def notes(self, policy: Policy | None) -> dict[str, Any]:
-        """Return the notes of an attempt that these episodes score; a policy of None is random actions."""
+        """Return the notes for the attempt that these episodes score; a policy of None means random actions."""
         violations = {VIOLATIONS.key: self.violations} if self.violations else {}
         return violations | made_notes(policy, self.trajectories)
 
@@ -95,12 +95,9 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     # --- play
 
     def play(self, actor: Actor, seeds: tuple[int, ...], *, tuning: bool = False) -> list[Trajectory]:
-        """Play one episode per seed.
+        """Play one episode per seed; `tuning` says whether their steps count as steps of tuning.
 
-        Args:
-            tuning: whether their steps count as those of tuning.
-
-        Raises BudgetExhausted if the episodes would exceed the limit; none is played.
+        Raises BudgetExhausted before playing any if the episodes would exceed the limit.
         """
         if not seeds or not self.ledger.affords_episodes(len(seeds)):
             self.ledger.charge_episodes(len(seeds))  # raises
@@ -113,7 +110,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return trajectories
 
     def _play_many(self, policies: Sequence[Policy], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Play each policy on each seed for tuning: all together, or one policy after the other if steps are scarce."""
+        """Play each policy on each seed for tuning: all together, or one policy at a time if steps are scarce."""
         count, safe = len(policies) * len(seeds), self.ledger.safe_episodes
         if safe is None or max(1, safe) >= count:
             found = self._counted(count, lambda: self.players.play_many(policies, seeds), tuning=True)
@@ -124,13 +121,13 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return [self.play(policy, tuple(seeds), tuning=True) for policy in policies]
 
     def _note_lengths(self, trajectories: Sequence[Trajectory]) -> None:
-        """Let the budget count longer episodes from now on, if these were longer than those before."""
+        """Make the budget expect episodes as long as these, if they were longer than earlier ones."""
         if trajectories:
             steps = sum(one.length for one in trajectories)
             self.ledger.usual = max(self.ledger.usual, -(-steps // len(trajectories)))
 
     def _counted(self, episodes: int, play: Callable[[], T], *, tuning: bool) -> T:
-        """Charge episodes, play them, and count their steps, also if the environment fails."""
+        """Charge episodes, play them, and count their steps, even if the environment fails."""
         self.ledger.charge_episodes(episodes)
         before = self.players.steps
         try:
@@ -146,7 +143,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         actor = self._random_actor()
         if limit is None:
             trajectories = self.play(actor, self._seeds("warm-up", count))
-        else:  # one after the other, up to a share of the steps
+        else:  # one at a time, up to a share of the steps
             trajectories, begun = [], self.ledger.env_steps
             most = count if "warmup_episodes" in self.config.model_fields_set else math.inf
             while len(trajectories) < most and self.ledger.env_steps - begun < WARM_UP_SHARE * limit:
@@ -155,14 +152,14 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def perform(self, number: int, policy: Policy) -> Performance:
-        """Score a policy of attempt `number`: exactly if the MDP is known, else on the seeds common to all."""
+        """Score a policy for attempt `number`: exactly if the MDP is known, else on the shared seeds."""
         exact = exact_score(policy, self.mdp) if self.mdp is not None else None
         trajectories = self.play(policy, self._shared_seeds(number, exact=exact is not None))
         score = exact or sampled_score(trajectories, self.players.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def replayed(self, attempt: Attempt) -> Iterator[list[Trajectory]]:
-        """Play again the episodes that gave a recorded attempt its score."""
+        """Replay the episodes that gave a recorded attempt its score."""
         assert attempt.score is not None
         if attempt.number == 0:
             actor, count = self._random_actor(), attempt.score.episodes
@@ -173,28 +170,25 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             yield self.play(attempt.policy, self._shared_seeds(attempt.number, exact=attempt.score.exact))
 
     def _random_actor(self) -> RandomActor:
-        """Return the actor of the warm-up; if steps are limited, it repeats each action for a few steps."""
+        """Return the actor for the warm-up; if steps are limited, it repeats each action for a few steps."""
         return (RandomActor if self.config.max_steps is None else HeldRandomActor)(self.task, self.config.seed)
 
     def _seeds(self, purpose: str, count: int, first: int = 0) -> tuple[int, ...]:
         return episode_seeds(self.config.seed, purpose, count, first)
 
     def _shared_seeds(self, number: int, *, exact: bool) -> tuple[int, ...]:
-        """Return the seeds of attempt `number`: the same for all attempts, so that scores are comparable.
-
-        If scores are exact, episodes only fill the replay buffer, and every attempt gets new seeds.
-        """
+        """Return an attempt's seeds, which all attempts share; new ones if scores are exact: they fill the buffer."""
         return self._seeds("search", self.config.episodes, (number - 1) * self.config.episodes if exact else 0)
 
     def course(self, purpose: str, count: int) -> Course:
-        """Return a course of races on this many seeds for a purpose; its episodes are charged."""
+        """Return a course for races on this many seeds; its episodes are charged to the run's budget."""
         return Course(self.task, self._seeds(purpose, count), self.play, self.players.engine, self.mdp)
 
     def best_start(self, policies: Sequence[Policy]) -> Policy:
-        """Return the winner of races on a few common episodes: the first policy, unless another is clearly better.
+        """Return the winner of races on a few shared episodes: the first policy, unless another is clearly better.
 
-        Of many policies, one episode each chooses those that race. All this takes a tenth of the episodes left at most;
-        with fewer than two for each racer, the first is returned.
+        If there are many policies, one episode each selects those that race. All this uses at most a tenth of the
+        remaining episodes; if that is less than two per racer, nothing races.
         """
 
         def rank(score: Score) -> tuple[float, float]:
@@ -220,19 +214,19 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return best
 
     def prolong(self, policy: Policy, score: Score, episodes: int) -> Score:
-        """Extend a score to at least `episodes` of the common seeds, if affordable; play only the missing ones."""
+        """Extend a score to `episodes` of the shared seeds if the budget allows it; play only the missing ones."""
         if score.exact or score.episodes >= episodes or not self.affords(episodes, score):
             return score
         try:
             return self.extended("search", policy, score, episodes)
-        except BudgetExhausted:  # the episodes were longer than those before
+        except BudgetExhausted:  # the episodes were longer than earlier ones
             return score
 
     def validate(self, policy: Policy, score: Score | None, episodes: int) -> Score | None:
-        """Score a policy on `episodes` validation episodes, or as many as are left; they never select a policy.
+        """Extend a score to `episodes` validation episodes, or as many as are left; these never select a policy.
 
         Args:
-            score: earlier score on the first of these episodes; returned as it is if it has enough, or none are left.
+            score: earlier score on the first of these episodes; returned unchanged if it has enough or none are left.
         """
         played = score.episodes if score is not None else 0
         if (left := self.ledger.episodes_left) is not None:
@@ -241,11 +235,11 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             return score
         try:
             return self.extended("validation", policy, score, episodes)
-        except BudgetExhausted:  # the episodes were longer than those before
+        except BudgetExhausted:  # the episodes were longer than earlier ones
             return score
 
     def extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
-        """Extend a score to `episodes` seeds of a stream; play only the missing ones."""
+        """Extend a score to the first `episodes` seeds for a purpose; play only the missing ones."""
         played = score.episodes if score is not None else 0
         more = sampled_score(self.play(policy, self._seeds(purpose, episodes - played, played)), self.players.engine)
         if score is None:
@@ -253,26 +247,22 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
 
     def trials(self, number: int, shaping: Shaping | None = None) -> Trials:
-        """Return the tuning budget of attempt `number`: its own seeds, and its share of episodes.
-
-        Args:
-            shaping: objective that replaces the return.
-        """
+        """Return the tuning budget of attempt `number`: its own seeds and its share of the episodes."""
         episodes, refining = episodes_of_tuning(number, self.config, self.ledger.episodes_left), self.config.refine
         if episodes and refining.most_episodes is not None and self.config.max_steps is not None:
-            # Until lengths are measured, `episodes_left` counts episodes of full length. Real ones may be much shorter:
-            # `affords` is called before each.
+            # `episodes_left` assumes full length until lengths are measured. Real episodes may be much shorter, so the
+            # method asks `affords` before each.
             episodes = refining.episodes or EPISODES_OF_TUNING
         return self._trials(number, episodes, Measure(self.task, shaping) if shaping is not None else None)
 
     def last_trials(self, number: int, turns: int) -> Trials | None:
         """Return the budget of attempt `number`, the first of `turns` that only tune; None if it is too small.
 
-        Episodes to score, validate and compare the result are reserved.
+        Episodes for scoring, validating and comparing the result are held back.
         """
         if (left := self.ledger.episodes_left) is None:
             return None
-        most = PROLONGATIONS[-1] * self.config.episodes  # of each policy in a comparison, after its first score
+        most = PROLONGATIONS[-1] * self.config.episodes  # for each of the two policies in a comparison
         episodes = left // turns - 2 * self.config.episodes - 2 * most
         return self._trials(number, episodes) if episodes >= LEAST_SHARE else None
 
@@ -298,10 +288,9 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             found = aim.sums(every) if aim is not None else np.array([t.episode_return for t in every])
             return penalty(found.reshape(len(trajectories), -1).mean(axis=1), trajectories)
 
-        def halves(policies: Sequence[Policy], seeds: Sequence[int]) -> list[Vector]:
-            trajectories, middle = play(policies, seeds), len(seeds) // 2
-            parts = slice(middle), slice(middle, None)
-            return [score([some[part] for some in trajectories], aim) for part in parts]
+        def parts(policies: Sequence[Policy], seeds: Sequence[int], count: int) -> list[Vector]:
+            trajectories, size = play(policies, seeds), len(seeds) // count
+            return [score([some[i * size : (i + 1) * size] for some in trajectories], aim) for i in range(count)]
 
         def practice(actor: Actor, seeds: Sequence[int]) -> Vector:
             if sampler is None:
@@ -319,8 +308,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             episodes,
             practice,
             measure,
-            objectives=(lambda policies, seeds: score(play(policies, seeds), aim)) if aim is not None else None,
-            halves=halves,
+            parts=parts,
             watch=lambda policy, seeds: play([policy], seeds)[0],
             seen=[e.trajectory for e in self._buffer] if self.config.refine.most_episodes is not None else [],
             affords=lambda count: self.ledger.affords_episodes(self.config.episodes + count),  # the result is scored
@@ -330,15 +318,14 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     # --- counting
 
     def affords(self, wanted: int, *scores: Score) -> bool:
-        """Whether the limit allows extending each score to `wanted` episodes."""
+        """Whether the budget allows extending each score to `wanted` episodes."""
         return self.ledger.affords_episodes(sum(max(0, wanted - score.episodes) for score in scores))
 
     def note_fault(self, error: EnvironmentFault, *, first: bool) -> None:
         """Count a proposal for which the environment failed.
 
-        Args:
-            first: whether no policy has a score yet. An episode of constant actions then shows whether the environment
-                would fail for other policies, too.
+        If no policy has a score yet (`first`), an episode of constant actions shows whether other policies would fail,
+        too.
 
         Raises EnvironmentFault if it failed too often in a row, or under constant actions; a resumed run assesses the
         last proposal again.
@@ -351,14 +338,14 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             raise EnvironmentFault(f"the environment failed for {self.faults} proposals in a row; the last: {error}")
 
     def with_spending(self, attempt: Attempt, started: float) -> Attempt:
-        """Add the time since `started` (of `time.perf_counter`) and the run's spending to an attempt."""
+        """Add the time since `started` (a `time.perf_counter` value) and the run's totals to an attempt."""
         seconds = time.perf_counter() - started + attempt.requests.llm_seconds
-        # A resumed run knows the lengths of recorded episodes only, and has to decide alike.
+        # A resumed run knows only the lengths of recorded episodes, and must make the same decisions.
         self.ledger.usual = self._recorded_length = max(self._recorded_length, usual_length([attempt]))
         return replace(attempt, seconds=seconds, counts=self._counts())
 
     def with_final_counts(self, last: Attempt) -> Attempt:
-        """Update the last attempt's count of episodes: confirming a best score plays some after it is recorded."""
+        """Update the last attempt's totals: confirming the best score plays episodes after it was recorded."""
         return last if last.counts.episodes == self.ledger.episodes else replace(last, counts=self._counts())
 
     def _counts(self) -> Counts:
@@ -369,8 +356,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 def usual_perturbations(task: Task, config: RunConfig) -> tuple[Perturbation, ...]:
     """Return the perturbations under which a run's best policy is scored once more at the end.
 
-    Empty if the setting `fragility` is off, if steps are limited (the plant may be real), if the task is perturbed
-    already, or if it is a user's own environment.
+    Empty if the setting `fragility` is off, if steps are limited (the plant may be real), if the task is already
+    perturbed, or if the environment is a user's own object.
     """
     if not config.fragility or config.max_steps is not None or task.perturb or task.given is not None:
         return ()
@@ -378,10 +365,10 @@ def usual_perturbations(task: Task, config: RunConfig) -> tuple[Perturbation, ..
 
 
 def final_episodes(best: Attempt, config: RunConfig) -> int:
-    """Return the number of episodes of the final score: the setting, else by those that gave the best policy its score.
+    """Return the number of episodes in the final score: the setting or, if it is not set, `FINAL_EPISODES` or more.
 
-    Short episodes that vary get more, up to `FINAL_STEPS` in all. What random episodes cost says nothing: those of the
-    best policy may be a thousand times as long. With limited steps the number is the usual one: the plant may be real.
+    It is more if the best policy's episodes were short and their returns varied, with about `FINAL_STEPS` steps in all.
+    It stays the usual number if steps are limited: the plant may be real.
     """
     if config.final_episodes is not None:
         return config.final_episodes
@@ -392,14 +379,14 @@ def final_episodes(best: Attempt, config: RunConfig) -> int:
 
 
 def play_perturbed(search: Search, config: RunConfig) -> Score | None:
-    """Score the best policy under `usual_perturbations`, on the first seeds of the final score; None without any."""
+    """Score the best policy under `usual_perturbations` on the first seeds of the final score; None without any."""
     best, perturbations = search.incumbent, usual_perturbations(search.task, config)
     if best is None or not perturbations:
         return None
     assert search.best is not None
     seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, final_episodes(search.best, config)))
     perturbed = replace(search.task, perturb=perturbations)
-    try:  # a crash of the environment must not end this process
+    try:
         with telling("playing the best policy with delays and noise"):
             return evaluate(best, seeds, perturbed, config.jobs, config.step_timeout, isolate_foreign=True)
     except EnvironmentFault:  # the run's results do not depend on this score
@@ -407,7 +394,7 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
 
 
 def play_final(search: Search, config: RunConfig) -> Score | None:
-    """Score the best policy on fresh seeds that the search never saw, or exactly; None without a policy."""
+    """Score the best policy exactly or on fresh seeds that the search never saw; None without a policy."""
     if search.incumbent is None or search.best is None:
         return None
     seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))

@@ -1,4 +1,4 @@
-"""Smaller policies that are not worse: of any policy, and at the end of a run of `builtin` with tables."""
+"""Smaller policies that are not worse: for any policy, and at the end of a run of `builtin` with tables."""
 
 from policygen.runs.state import CLOSINGS
 

@@ -1,4 +1,4 @@
-"""Find a smaller policy that is not worse: without superfluous rows, terms and digits."""
+"""Find a smaller policy that is not worse, without superfluous rows, terms and digits."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from policygen.runs.logbook import Logbook
 from policygen.runs.state import Search, Successor
 from policygen.search.runner import EpisodeRunner
 
-MARGIN = 0.01  # largest mean loss, as a share of the score or of its standard deviation, whichever is larger
-MOST_EPISODES = 20_000  # of the candidates of a policy that a user simplifies
-MOST_CELLS = 500_000  # of all candidates at the end of a run
-CHECKS = 4  # most policies that are raced once more, each on fresh seeds
+MARGIN = 0.01  # maximum mean loss, relative to the score or its standard deviation, whichever is larger
+MOST_EPISODES = 20_000  # episodes after which no further candidate is played for a user
+MOST_CELLS = 500_000  # maximum number of cells in all candidates together, at the end of a run
+CHECKS = 4  # maximum number of policies that race once more, each on fresh seeds
 MOST_LEAVES = 60
-CORRECTIONS = 2  # how often a tree of one size is trained again, also on the states that it visited itself
-Box = tuple[range, ...]  # bins per dimension
+CORRECTIONS = 2  # how often a tree is trained again, also on the states that it visited itself
+Box = tuple[range, ...]  # bins for each dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Simplified:
 
     policy: Policy  # the smaller policy, or the original
     original: Policy
-    race: Race | None  # of `policy` against the original, on fresh seeds; None if there is no smaller one
+    race: Race | None  # of `policy` against the original, on fresh seeds; None if no smaller one was found
     tried: int  # number of candidates
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Simplified:
 
 
 def size_words(policy: Policy) -> str:
-    """Describe the size of a policy: the rows of a table, and the numbers and names of its text."""
+    """Describe the size of a policy: the rows of a table, and the numbers and names in its text."""
     rows = f"{len(policy.rules)} row{'s' * (len(policy.rules) != 1)}, " if isinstance(policy, TablePolicy) else ""
     return f"{rows}{policy.size} numbers and names"
 
@@ -68,18 +68,18 @@ def simplify(
     candidates: float = math.inf,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Simplified:
-    """Find the smallest policy that is not worse: see `Race.is_lost`, with a margin of 1%.
+    """Find the smallest policy that is not worse, see `Race.is_lost`, with a margin of 1%.
 
-    Candidates race against the original, so that losses do not add up. A candidate with the same actions in the
-    episodes of the last accepted one need not play. As the smallest may have been lucky on the shared seeds, it races
-    once more on fresh ones; if it loses, larger accepted policies follow.
+    Candidates race against the original, so that losses do not add up. A candidate that acts like the last accepted
+    policy in its episodes need not play. The smallest policy may have been lucky, so it races once more on fresh seeds;
+    if it loses, larger accepted policies follow.
 
     Args:
-        course: returns a course for a purpose (of `episode_seeds`) and a number of seeds.
-        episodes: length of a race with a candidate: a fifth of them first, and twice as many on fresh seeds.
+        course: returns a course for a purpose (see `episode_seeds`) and a number of seeds.
+        episodes: length of a candidate's race, which begins with a fifth of them; the last race has twice as many.
         limit: number of episodes after which no further candidate is played; the last races come on top.
         candidates: number of candidates after which no further one is tried.
-        tell: receives the size of every accepted policy.
+        tell: receives the size of every accepted policy, in words.
 
     Raises:
         PolicyError: this kind of policy cannot be simplified.
@@ -90,7 +90,7 @@ def simplify(
     path = _Path(policy, course("simplify", episodes), episodes, limit, candidates, tell)
     trees = _trees(path, policy) if isinstance(policy, TablePolicy) else iter(())
     for number in range(CHECKS):
-        if path.current is policy:  # at first, and again if all smaller ones have lost
+        if path.current is policy:  # at first, and after all smaller ones have lost
             next(trees, None)
             _shrink(path)
         if path.current is policy:
@@ -104,13 +104,13 @@ def simplify(
 
 
 def simplified_best(search: Search, runner: EpisodeRunner) -> Successor | None:
-    """Simplify the best table of a run whose proposals were those of `builtin`, perhaps replayed.
+    """Simplify the best table of a run of `builtin`, or of a replay of one.
 
-    Candidates play at most as many episodes as the search did; with too few for one candidate, none is played. The
-    larger the grid, the fewer are tried, as each takes time for all of its cells.
+    Candidates play at most as many episodes as the search did; if these are too few for one candidate, none is played.
+    The larger the grid, the fewer candidates are tried, because each takes time for all of its cells.
     """
     best, usual, spent = search.incumbent, runner.config.episodes, runner.ledger.episodes
-    last = 22 * usual  # a last race of 10 times as many episodes as usual, and the scores of its winner
+    last = 22 * usual  # episodes for a last race of both policies, 10 scores long, and the scores of its winner
     limit = spent if (left := runner.ledger.episodes_left) is None else min(spent, left - last)
     if not isinstance(best, TablePolicy) or limit < 6 * usual or _proposing(runner.config.llm) != "builtin":
         return None
@@ -121,17 +121,17 @@ def simplified_best(search: Search, runner: EpisodeRunner) -> Successor | None:
 
 
 def _proposing(llm: str) -> str:
-    """Return the name of the provider that the settings of a run name; of a replay, that of the replayed run."""
+    """Return the name of the provider of a run or, if it is a replay, of the replayed run."""
     read = read_spec(llm)
     folder = find_run(read.argument).expanduser() if read.name == "replay" else None
-    if folder is None or not (folder / "config.toml").is_file():  # a transcript alone does not name its provider
+    if folder is None or not (folder / "config.toml").is_file():
         return read.name
     return _proposing(Logbook(folder).config().llm)
 
 
 @dataclass(eq=False)
 class _Path:
-    """The smaller policies accepted so far, each not worse than the first, the original."""
+    """The policies accepted so far, from the original on; none is worse than the original."""
 
     original: Policy
     course: Course
@@ -150,11 +150,7 @@ class _Path:
         return self.policies[-1]
 
     def accept(self, candidate: Policy, *, forget: bool = True) -> bool:
-        """Accept a new candidate unless it is worse; return whether it is accepted.
-
-        Args:
-            forget: delete the episodes of a worse one.
-        """
+        """Accept a new candidate unless it is worse, whose episodes it can `forget`; return whether it was accepted."""
         if self.tried >= self.most_candidates or (text := candidate.to_text(plain=True)) in self._known:
             return False
         self._known.add(text)
@@ -174,7 +170,7 @@ class _Path:
 
 
 def _same_actions(policy: Policy, episode: Trajectory) -> bool:
-    """Whether a policy decides as it was played in an episode."""
+    """Whether a policy takes the actions of an episode."""
     observations = episode.observations[:-1]
     if not policy.remembers:
         return np.array_equal(policy.act(observations), episode.actions)
@@ -200,9 +196,9 @@ def _shrink(path: _Path) -> None:
 
 
 def _trees(path: _Path, table: TablePolicy) -> Iterator[None]:
-    """Accept small decision trees over the visited cells, fewest leaves first; yield after each.
+    """Accept small decision trees over the visited cells, smallest first; yield after each.
 
-    A tree that is worse adds the states that it visits to those that the next one is trained on (DAgger).
+    A tree that is worse adds the states that it visits to the training set of the next one (DAgger).
     """
     weights = _visits(table, path.course.episodes(table, path.lengths[-1]))
     for leaves in (*range(1, 16), *range(16, MOST_LEAVES, 4)):
@@ -221,7 +217,6 @@ def _trees(path: _Path, table: TablePolicy) -> Iterator[None]:
 
 
 def _drop_rows(path: _Path) -> None:
-    """Drop rows, and conditions of rows."""
     shape = path.current.grid.shape
     everything = tuple(tuple(range(size)) for size in shape)
 
@@ -251,9 +246,9 @@ def _visits(policy: TablePolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[
 
 
 def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: int) -> list[Rule]:
-    """Return rows that agree with the policy in important cells: a best-first decision tree of at most `leaves` leaves.
+    """Return rows that agree with the policy in important cells: a best-first decision tree with at most these leaves.
 
-    `weights`, shape (cells,), is the importance of each cell; cells of weight 0 may get any action.
+    `weights`, shape (cells,), is the importance of each cell; cells with weight 0 may get any action.
     """
     kinds, codes = np.unique(policy.dense, axis=0, return_inverse=True)
     everything = tuple(map(range, policy.grid.shape))
@@ -262,7 +257,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
     def leaf(box: Box) -> tuple[float, int, tuple[int, int], int, Box]:
         inside = tuple(slice(bins.start, bins.stop) for bins in box)
         gain, cut = _best_cut(table[inside], mass[inside], len(kinds))
-        # The action with most visits or, if the box was never visited, with most cells.
+        # The action with the most visits or, if the box was never visited, the most cells.
         visits = mass[inside].ravel() if mass[inside].any() else None
         action = int(np.argmax(np.bincount(table[inside].ravel(), visits, minlength=len(kinds))))
         return -gain, next(count), cut, action, box
@@ -273,7 +268,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
         for half in (box[axis][:at], box[axis][at:]):
             heapq.heappush(waiting, leaf((*box[:axis], half, *box[axis + 1 :])))
     if len(waiting) < leaves:
-        waiting.sort()  # by age: none can be cut any more
+        waiting.sort()  # by age, because none can be cut any further
     merged = join_leaves([(tuple(map(tuple, box)), action) for *_, action, box in waiting])
     # The most frequent action becomes a last row of `*`.
     last = int(np.argmax(np.bincount([code for _, code in merged], minlength=len(kinds))))
@@ -284,7 +279,7 @@ def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: in
 def _best_cut(
     codes: npt.NDArray[np.intp], weights: npt.NDArray[np.float64], kinds: int
 ) -> tuple[float, tuple[int, int]]:
-    """Return the gain in purity of the best cut, 0 without one; its axis, and the number of bins below it."""
+    """Return the gain in purity of the best cut (0 if there is none), its axis, and the number of bins below it."""
     best = (0.0, (0, 0))
     for axis, size in enumerate(codes.shape):
         if size == 1:
@@ -300,7 +295,7 @@ def _best_cut(
 
 
 def _purity(counts: npt.NDArray[Any]) -> Any:
-    """Return the sum over actions k of n_k^2/n, for n visits: n times one minus the Gini impurity."""
+    """Return the sum of n_k^2/n over actions k, for n visits: n times one minus the Gini impurity."""
     total = counts.sum(axis=-1)
     return (counts**2).sum(axis=-1) / np.maximum(total, 1e-300)
 
@@ -309,12 +304,12 @@ def _purity(counts: npt.NDArray[Any]) -> Any:
 
 
 def _named(policy: Policy) -> Lets:
-    """Return the expressions of a policy: its features, and its equations if it has any."""
+    """Return the expressions of a policy: its features and, if it has any, its equations."""
     return (*policy.lets, *policy.formulas())
 
 
 def _with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
-    """Return the policy with other expressions in the same places, without features that it no longer uses."""
+    """Return the policy with other expressions, without the features that it no longer uses."""
     named = tuple((name, node) for (name, _), node in zip(_named(policy), nodes, strict=True))
     count = len(policy.lets)
     changed: Policy = replace(policy, lets=named[:count])
@@ -340,7 +335,7 @@ def _size(node: Node) -> int:
 
 
 def smaller(node: Node) -> Iterator[Node]:
-    """Yield smaller expressions: one part is replaced by one of its arguments, or by 0."""
+    """Yield smaller expressions, in which one part is replaced by one of its arguments or by 0."""
     if not isinstance(node, Call) or node.function == "fixed":
         if not isinstance(node, Number | Call):
             yield Number(0.0)
@@ -352,15 +347,12 @@ def smaller(node: Node) -> Iterator[Node]:
     yield Number(0.0)
     for i, argument in enumerate(arguments):
         for less in smaller(argument):
-            if less != Number(0.0):  # leaving out the term is smaller than adding 0, and a product with 0 is 0
+            if less != Number(0.0):  # a sum without the term is smaller than a sum with 0, and a product with 0 is 0
                 yield Call(node.function, (*arguments[:i], less, *arguments[i + 1 :]))
 
 
 def with_digits(policy: Policy, digits: int) -> Policy | None:
-    """Return the policy with at most `digits` significant digits in its numbers; None if it is invalid then.
-
-    The numbers are those of expressions, of edges of its own grid, and of a table's actions.
-    """
+    """Return the policy with its numbers rounded to `digits` significant digits; None if that makes it invalid."""
 
     def change(value: float) -> float:
         return to_digits(value, digits) if np.isfinite(value) else value

@@ -1,9 +1,9 @@
-"""`cma`: the covariance matrix adaptation evolution strategy.
+"""`cma`: the covariance matrix adaptation evolution strategy, as the pycma library implements it.
 
-Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772, as the pycma library implements it. Of more than 100
-constants it learns no correlations, and needs only linear time and memory (separable CMA-ES, Ros and Hansen 2008).
+Source: Hansen, "The CMA evolution strategy: a tutorial", arXiv 1604.00772. For more than 100 constants it learns no
+correlations, and needs only linear time and memory (separable CMA-ES, Ros and Hansen 2008).
 
-In this module, z is the change of each constant, divided by its size (see `Tunable`).
+In this module, z is the change of each constant divided by its size (see `Tunable`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from policygen.runs.attempt import TuningState
 from policygen.runs.tuning import FIRST_STEP, POPULATION, SEEDS_PER_GENERATION, VALIDATION_SHARE
 from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 
-FIRST_STEPS = (0.02, 0.3)  # least and largest first step of a constant, after probing
+FIRST_STEPS = (0.02, 0.3)  # minimum and maximum first step of a constant after probing
 PROBE = 0.1  # relative change of one constant at a time, to measure its effect on the return
-PROBE_SHARE = 0.2  # maximal share of the budget for probing
-VALIDATED = 16  # maximal number of distribution means that are compared at the end
+PROBE_SHARE = 0.2  # maximum share of the budget for probing
+VALIDATED = 16  # maximum number of distribution means that are compared at the end
 STALL = 30  # generations without improvement after which a search ends
 CHECKED_EVERY = 10  # generations between checks of the number of seeds
-FEWER = ((1, 0.9), (2, 0.7))  # numbers of seeds, and the least rank correlation of two halves at which they suffice
+# Numbers of seeds, and the minimum rank correlation between two halves of the seeds at which each number is enough.
+FEWER = ((1, 0.9), (2, 0.7))
 FLAT = 10  # generations with equal returns after which a search ends
-LEAST_CLIMB = 5  # generations at least, to detect a rise
-MOST_CORRELATED = 100  # maximal number of constants whose correlations are learned
+LEAST_CLIMB = 5  # minimum number of generations for detecting a rise
+MOST_CORRELATED = 100  # maximum number of constants whose correlations are learned
 LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
-KEPT_STEPS = (0.003, 1e4)  # limits of steps in a continued search: a constant may be near zero
-LEAST_SHARED = 0.5  # share of the constants that a revised policy shares with its parent; below, tuning begins anew
-WIDER = 2.0  # factor on the final deviations of shared constants: new constants shift their optimum
-LEAST_VALIDATION = 12  # seeds for each mean in the first round; with less budget fewer are compared, or none
+KEPT_STEPS = (0.003, 1e4)  # limits on the relative steps of a continued search, which are huge for a constant near 0
+LEAST_SHARED = 0.5  # minimum share of its constants that a revised policy has in common with the tuned one
+WIDER = 2.0  # factor on the final deviations of shared constants, because new constants shift their optimum
+LEAST_VALIDATION = 12  # seeds for each mean in the first round; a smaller budget compares fewer means, or none
 
 
 def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULATION) -> Refined | None:
     """Tune the constants of a policy; None if it has none, or the budget is too small for one generation.
 
     Args:
-        trials: if they have a state, it is that of a search of these constants which ended at this policy.
-        population: least number of candidates in a generation.
+        trials: their state, if any, is that of a search of these constants which ended at this policy.
+        population: minimum number of candidates in a generation.
     """
     tunable = trials.tunable(policy)
     if not tunable.size:
@@ -58,8 +59,8 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
     options: dict[str, Any] = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0}
     if tunable.size == 1 or tunable.size > MOST_CORRELATED:
         options["CMA_diagonal"] = True
-    # CMA-ES is invariant to linear transformations: a stopped search continues in the coordinates in which its
-    # distribution was isotropic. It recovers its evolution path in a few generations.
+    # CMA-ES is invariant to linear transformations: a stopped search continues in coordinates in which its distribution
+    # was isotropic. It recovers its evolution path in a few generations.
     shape, step, probed = _shape_of(trials.state, tunable), 1.0, 0
     if shape is None:
         shape, step = np.ones(tunable.size), trials.first_step
@@ -79,25 +80,22 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
     spent, needed = 0, SEEDS_PER_GENERATION
     while spent + population * needed <= budget and not has_converged(levels):
         if not trials.affords(population * needed + validation):
-            break  # steps are limited, and episodes have become longer
+            break  # steps are limited, and episodes are longer now
         if len(levels) % CHECKED_EVERY == 0 and spent + population * SEEDS_PER_GENERATION <= budget:
             needed = SEEDS_PER_GENERATION
         samples = search.ask()
         candidates = [tunable.at(_mapped(shape, x)) for x in samples]
         shared = trials.seeds(first, needed)
         first, spent = first + needed, spent + population * needed
-        if needed == SEEDS_PER_GENERATION:
-            halves = trials.on_halves(candidates, shared)
-            scores = np.mean(halves, axis=0)
-            needed = _needed(*halves)
-        else:
-            scores = trials.maximised(candidates, shared)
+        parts = trials.maximised(candidates, shared, 2 if needed == SEEDS_PER_GENERATION else 1)
+        scores = np.mean(parts, axis=0)
+        needed = _needed(*parts) if len(parts) == 2 else needed
         search.tell(samples, (-scores).tolist())
-        # The mean of the distribution, not the luckiest candidate.
+        # Keep the mean of the distribution, not the luckiest candidate.
         means.append(_mapped(shape, search.result.xfavorite))
         levels.append(float(scores.mean()))
     generations = len(levels)
-    # Include the start: with a small budget, the search may have found nothing better.
+    # Include the original policy: with a small budget, the search may have found nothing better.
     moments = np.linspace(generations, generations // 8, compared).astype(int)
     moments = np.unique([*moments[: compared - 1], 0 if validation else generations])
     chosen = [tunable.at(means[moment]) for moment in moments]
@@ -115,9 +113,9 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
 
 
 def _needed(one: Vector, other: Vector) -> int:
-    """Return the number of seeds for the next generations, from the returns on two halves of SEEDS_PER_GENERATION.
+    """Return the number of seeds for the next generations, from the candidates' returns on two halves of the seeds.
 
-    The better the two orders agree, the fewer seeds are needed, and the more generations are affordable.
+    The better the two rankings agree, the fewer seeds are needed, and the more generations the budget allows.
     """
     from scipy.stats import spearmanr  # start-up time: takes a second to load
 
@@ -128,11 +126,10 @@ def _needed(one: Vector, other: Vector) -> int:
 
 
 def has_converged(levels: Sequence[float]) -> bool:
-    """Whether a search has converged, judged by the mean return of its generations.
+    """Whether a search has converged, judged by the mean returns of its generations.
 
-    Checked every `STALL / 3` generations, from generation `STALL` on: the search ends if a line through the last
-    `STALL` returns predicts a gain over `STALL` more generations that is below the standard error of their mean.
-    It ends sooner after `FLAT` equal returns.
+    It has after `FLAT` equal returns, or if a line through the last `STALL` returns predicts that `STALL` more
+    generations gain less than the standard error of their mean. The line is checked every `STALL / 3` generations.
     """
     if len(levels) >= FLAT and len(set(levels[-FLAT:])) == 1:
         return True
@@ -143,7 +140,7 @@ def has_converged(levels: Sequence[float]) -> bool:
 
 
 def _line(levels: Sequence[float]) -> tuple[float, float]:
-    """Return the slope of the line through the levels, and the standard deviation of the residuals."""
+    """Return the slope of the least-squares line through the levels, and the residuals' standard deviation."""
     at = np.arange(len(levels)) - (len(levels) - 1) / 2
     values = np.asarray(levels) - np.mean(levels)
     slope = float(at @ values / (at @ at))
@@ -166,7 +163,7 @@ def _mapped(shape: Vector, x: Vector) -> Vector:
 
 
 def _distribution(search: Any, shape: Vector) -> tuple[Vector, Vector | None]:
-    """Return the search distribution in z: standard deviations, step size included, and correlations, if learned."""
+    """Return the search distribution in z: standard deviations, including the step size, and learned correlations."""
     deviations = np.asarray(search.result.stds)
     if not 1 < len(deviations) <= MOST_CORRELATED:
         return np.sqrt(_mapped(shape, _mapped(shape, deviations**2))), None
@@ -182,7 +179,7 @@ def _distribution(search: Any, shape: Vector) -> tuple[Vector, Vector | None]:
 def _state(
     distribution: tuple[Vector, Vector | None], tunable: Tunable, tuned: Tunable, z: Vector, levels: Sequence[float]
 ) -> TuningState | None:
-    """Return the final state of a search that ended at the policy `tuned`, at z; None if its constants differ."""
+    """Return the final state of a search that ended at the policy `tuned`, at z; None if it has other constants."""
     spread, correlations = distribution
     if tuned.size != tunable.size:
         return None
@@ -196,7 +193,7 @@ def _state(
 
 
 def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
-    """Return the linear map from a round distribution to the stored one, in z; None without one."""
+    """Return the linear map from an isotropic distribution to the stored one, in z; None without a usable state."""
     if state is None or len(state.deviations) != tunable.size:
         return None
     deviations = np.asarray(state.deviations) / tunable.sizes
@@ -211,7 +208,7 @@ def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
 
 
 def _correlations(state: TuningState) -> Vector:
-    """Return the stored correlation matrix; the identity if no correlations were stored."""
+    """Return the stored correlation matrix; the identity if there is none."""
     size = len(state.deviations)
     matrix, (rows, columns) = np.eye(size), np.tril_indices(size, -1)
     if len(state.correlations) == len(rows):
@@ -222,9 +219,9 @@ def _correlations(state: TuningState) -> Vector:
 def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
     """Probe the constants; return first steps of about equal effect on the return, and the episodes played.
 
-    Every constant is changed a little both ways on the same seeds. If the return is a bowl with axes along the
-    constants, steps proportional to 1 / sqrt(loss) make it round: sensitive constants move little, others much. Without
-    the budget for it, all steps are equal.
+    Every constant is changed a little both ways on the same seeds. If the return is quadratic and separable, steps
+    proportional to 1 / sqrt(loss) make it isotropic: sensitive constants get small steps, others large ones. If the
+    budget is too small for it, all steps are equal.
     """
     alike = np.full(tunable.size, FIRST_STEP)
     cost = (2 * tunable.size + 1) * SEEDS_PER_GENERATION
@@ -232,7 +229,7 @@ def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
         return alike, 0
     moves = PROBE * np.eye(tunable.size)
     shared = trials.seeds(0, SEEDS_PER_GENERATION)
-    scores = trials.maximised([tunable.at(z) for z in (alike * 0, *moves, *-moves)], shared)
+    (scores,) = trials.maximised([tunable.at(z) for z in (alike * 0, *moves, *-moves)], shared)
     loss = np.abs(scores[1:] - scores[0]).reshape(2, -1).max(axis=0)
     if not np.median(loss) > 0:
         return alike, cost
@@ -241,9 +238,9 @@ def _first_steps(tunable: Tunable, trials: Trials) -> tuple[Vector, int]:
 
 
 def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> tuple[int, int]:
-    """Find the best policy by successive halving (Jamieson and Talwalkar, arXiv 1502.07943); also return the episodes.
+    """Return the index of the best policy, by successive halving (arXiv 1502.07943), and the episodes played.
 
-    Every round costs the same; the better half of the policies gets more seeds, from number `first` on.
+    Every round costs the same; the better half of the policies plays more seeds, from index `first` on.
     """
     rounds = math.ceil(math.log2(len(policies)))
     remaining = list(range(len(policies)))
@@ -260,18 +257,15 @@ def best_by_halving(policies: Sequence[Policy], trials: Trials, first: int) -> t
 def carry_over(
     policy: Policy, parent: Policy, state: TuningState, first_step: float = FIRST_STEP
 ) -> TuningState | None:
-    """Return the initial search distribution for tuning `policy`, a revision of a tuned policy.
+    """Return the initial search distribution for tuning `policy`, a revision of `parent`; None if too little is shared.
 
-    A changed policy mostly repeats the constants of its parent. These keep their deviations, somewhat widened, and
-    their correlations; only new constants get first steps.
+    Most constants of a revision are those of its parent. These keep their deviations, somewhat widened, and their
+    correlations; only new constants get first steps.
 
     Args:
         state: final state of the tuning of `parent`.
-        first_step: first changes of new constants, as a share of their size. If it is below FIRST_STEP, shared
-            constants move less, too.
-
-    Returns:
-        None if the two share too few constants.
+        first_step: first step of new constants, relative to their size. Below FIRST_STEP, the steps of shared constants
+            shrink as well.
     """
     new, old = Tunable(policy, state.floor), Tunable(parent, state.floor)
     shared = _shared(new, old)
@@ -290,10 +284,7 @@ def carry_over(
 
 
 def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
-    """Return the pairs of indices of constants that two policies share: same place and order, about the same value.
-
-    Values are compared to two digits, because models round the numbers that they repeat.
-    """
+    """Return the index pairs of shared constants: same place and order, equal to two digits (models round)."""
     pairs = []
     for place in dict.fromkeys(new.places):
         here, there = ([i for i in range(one.size) if one.places[i] == place] for one in (new, old))

@@ -21,19 +21,15 @@ from policygen.search.refine.tunable import Refined, Trials, is_choice_table
 from policygen.tasks.task import Task
 
 SWEEPS = 2  # over all entries
-ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # per comparison; a budget for fewer is spent on random changes instead
+ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # per comparison; if the budget allows fewer, changes are drawn at random
 COMPARED = 8  # random changes compared at a time
 
 Change = tuple[int, int, int]  # cell, actuator and new label
-Round = tuple[int, list[Change]]  # number of the first seed of a comparison, and single changes of the current table
+Round = tuple[int, list[Change]]  # index of a comparison's first seed, and single changes to the current table
 
 
 def choosing_table(policy: Policy, method: str, measure: Measure | None) -> TablePolicy:
-    """Return the policy if it is a table of named actions, and neither it nor the objective has memory.
-
-    Raises:
-        PolicyError: it is not, or one of them has memory.
-    """
+    """Return the policy; PolicyError unless it is a table of choices, and neither it nor the objective has memory."""
     if not is_choice_table(policy):
         raise PolicyError(f"{method} learns tables that choose among named actions; tune other policies by cma")
     if policy.remembers:
@@ -47,36 +43,35 @@ def choosing_table(policy: Policy, method: str, measure: Measure | None) -> Tabl
 
 
 def choices_of(task: Task) -> tuple[int, ...]:
-    """Return the number of labels of each actuator; 0 for an actuator that takes numbers."""
+    """Return the number of labels of each actuator; 0 for a numeric one."""
     return tuple(len(actuator.labels) for actuator in task.actuators)
 
 
 def entries_of(policy: TablePolicy) -> npt.NDArray[np.int64]:
-    """Return the index of the table's action in every cell, shape (cells,): among all combinations of actuators."""
+    """Return each cell's action as an index into all combinations of the actuators' labels, shape (cells,)."""
     actions = np.asarray(policy.actions, np.int64).reshape(policy.grid.size, -1)
     return np.asarray(np.ravel_multi_index(tuple(actions.T), choices_of(policy.task)), np.int64)
 
 
 def with_entries(policy: TablePolicy, entries: npt.NDArray[np.int64]) -> TablePolicy:
-    """Return the table with other actions, given by their indices as in `entries_of`, shape (cells,)."""
+    """Return the table with other actions, given as indices like those of `entries_of`, shape (cells,)."""
     actions = np.stack(np.unravel_index(entries, choices_of(policy.task)), axis=1)
     return TablePolicy.from_actions(policy.task, actions, policy.grid, policy.lets, policy.comments)
 
 
 def policy_iteration(policy: Policy, trials: Trials, rng_seed: int) -> Refined:
-    """Improve the table until no change of one entry improves it further; no episode is played.
+    """Improve the table until no change of a single entry improves it further; no episode is played.
 
-    Two searches by `improved_table` are compared: one from the table, and one from the table that is best when half of
-    the episodes start in any state (exploring starts), because cells without visits cannot improve.
+    The better of two searches counts: one from the table, and one from the table that is best when half of the episodes
+    start in any state (exploring starts), because cells without visits cannot improve.
 
-    Raises:
-        PolicyError: the policy is not a table of choices, it or the objective has memory, or the MDP is unknown.
+    Raises PolicyError as `choosing_table` does, or if the MDP is unknown.
     """
     mdp, measure = trials.mdp, trials.measure
     table = choosing_table(policy, "policy-iteration", measure)
     if mdp is None:
         raise PolicyError(f"policy-iteration needs an environment that publishes its MDP; tune {table.task.name} by q")
-    if measure is not None and measure.objective is not None:  # it replaces the reward
+    if measure is not None and measure.objective is not None:
         states, actions, _ = (index.ravel() for index in np.indices(mdp.rewards.shape))
         objectives = measure.objectives(states[:, None], actions, mdp.rewards.ravel())
         mdp = replace(mdp, rewards=objectives.reshape(mdp.rewards.shape))
@@ -93,7 +88,7 @@ def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
     """Change one entry at a time and keep improvements; None if nothing can change or the budget is too small.
 
     With enough episodes, all changes of all entries are tried in order, twice, the second time on other seeds.
-    Otherwise random changes are compared, and the best is kept.
+    Otherwise random changes are compared, and the best one is kept.
     """
     if not isinstance(policy, TablePolicy):
         return None
@@ -108,7 +103,7 @@ def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
         return [(cell, actuator, label) for actuator, label in labels if label != entries[cell, actuator]]
 
     def sweeps() -> Iterator[Round]:
-        """Yield every change of every entry, one per round; `entries` may change in between."""
+        """Yield every change of every entry, one per round; `entries` may change between rounds."""
         for sweep in range(SWEEPS):
             for cell in range(len(entries)):
                 for change in changes_of(cell):
@@ -125,7 +120,7 @@ def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
     seeds = trials.episodes // (SWEEPS * (changes + 1))
     rounds, count = (sweeps(), seeds) if seeds >= ENOUGH_SEEDS else (draws(), SEEDS_PER_GENERATION)
     current, current_score, played = policy, 0.0, 0
-    scored_first = -1  # number of the first seed of `current_score`
+    scored_first = -1  # index of the first seed of `current_score`
     for first, tried in rounds:
         tables = [entries.copy() for _ in tried]
         for table, (cell, actuator, label) in zip(tables, tried, strict=True):
@@ -134,7 +129,7 @@ def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
         candidates = [TablePolicy.from_actions(policy.task, table, *rest) for table in tables]
         same_seeds = first == scored_first
         contenders = candidates if same_seeds else [current, *candidates]
-        scores = trials.maximised(contenders, trials.seeds(first, count)).tolist()
+        scores = trials.maximised(contenders, trials.seeds(first, count))[0].tolist()
         played, scored_first = played + len(contenders) * count, first
         current_score, *scores = [current_score, *scores] if same_seeds else scores
         if (best := max(scores)) > current_score:

@@ -1,8 +1,7 @@
 """Tune a proposal: the model chooses its structure, a numerical search its numbers.
 
-A search tunes the constants of a policy (coefficients, constants inside `let`, bin edges, the levels of a continuous
-table) or the entries of a table of choices. The result is the same policy with other numbers, so the model can read it
-as text.
+A search tunes the constants of a policy (coefficients, constants in features, bin edges, the numbers of a continuous
+table) or the entries of a table of choices. The result is the same policy with other numbers, as text like before.
 """
 
 from __future__ import annotations
@@ -30,12 +29,13 @@ from policygen.runs.tuning import FIRST_STEP, method_for
 
 Vector = npt.NDArray[np.float64]
 SIGNIFICANT_DIGITS = 5
-# A constant as large as this means "no limit" and not a number to be tuned; none grows beyond it.
+# A constant as large as this means "no limit" and is not tuned; none grows beyond it.
 HUGE = 1e30
-
 
 # Plays each policy on each seed, and returns the score of each policy, shape (policies,).
 Returns = Callable[[Sequence[Policy], Sequence[int]], Vector]
+# The same on each of some equal parts of the seeds; returns one array for each part.
+Parts = Callable[[Sequence[Policy], Sequence[int], int], Sequence[Vector]]
 # Plays one episode per seed with an actor that may learn, and returns their returns, shape (seeds,).
 Practice = Callable[[Actor, Sequence[int]], Vector]
 
@@ -46,22 +46,21 @@ class Trials:
 
     Attributes:
         returns: plays candidates and returns their scores: the means of their returns.
-        seeds: `seeds(first, count)` returns part of the search's own stream of episode seeds.
+        seeds: `seeds(first, count)` returns part of the search's own sequence of episode seeds.
         episodes: maximum number of episodes in all.
         practice: plays for learners; if the MDP is known, it draws the episodes from the MDP.
-        measure: the objective and the potential, if there are any.
-        objectives: plays like `returns`, and returns the mean of the episodes' sums of the objective. A search
-            maximises the objective if there is one, but chooses the policy to keep by the returns.
-        halves: plays all seeds together, because many episodes take little longer than few, and returns the values of
-            `maximised` on the first half of the seeds and on the second; by default, one half after the other.
+        measure: the objective and the potential, if any.
+        parts: plays all seeds together, because many episodes take little longer than few, and returns the means that a
+            search maximises on each part of them: of the objective, if there is one, else of the returns. The policy to
+            keep is chosen by `returns`. By default the parts are played by `returns`, one after the other.
         watch: plays one policy and returns its episodes.
         seen: the episodes in the replay buffer; empty unless the method has `most_episodes`.
-        affords: whether some more episodes may be played, and the result scored after them.
-        attempts: the attempts so far, the present one included; a method may read their notes.
-        first_step: first change of a constant, as a share of its size, when `cma` starts a new search.
-        mdp: the MDP of the task, if it is known.
-        floor: least size of a constant outside features (`let`). The first change of a constant is proportional to its
-            size. With a floor of 0, changes follow the units of the policy, and a weight of 0 stays 0.
+        affords: whether the budget allows some more episodes and a score of the result.
+        attempts: the attempts so far, including the present one; a method may read their notes.
+        first_step: first change of a constant, relative to its size, when `cma` starts a new search.
+        mdp: the MDP of the task, if known.
+        floor: minimum size of a constant outside features (`let`). The first change of a constant is proportional to
+            its size. With a floor of 0, changes follow the units of the policy, and a weight of 0 stays 0.
         state: final state of an earlier search of the policy, from which `cma` continues; its floor replaces `floor`.
     """
 
@@ -70,8 +69,7 @@ class Trials:
     episodes: int
     practice: Practice | None = None
     measure: Measure | None = None
-    objectives: Returns | None = None
-    halves: Callable[[Sequence[Policy], Sequence[int]], Sequence[Vector]] | None = None
+    parts: Parts | None = None
     watch: Callable[[Policy, Sequence[int]], list[Trajectory]] | None = None
     seen: Sequence[Trajectory] = ()
     affords: Callable[[int], bool] = lambda count: True
@@ -85,17 +83,12 @@ class Trials:
         """Return the policy as a vector, with the floor of the search."""
         return Tunable(policy, self.state.floor if self.state is not None else self.floor)
 
-    @property
-    def maximised(self) -> Returns:
-        """The function that a search maximises: `objectives`, or `returns` without an objective."""
-        return self.objectives or self.returns
-
-    def on_halves(self, policies: Sequence[Policy], seeds: Sequence[int]) -> Sequence[Vector]:
-        """Return the values of `maximised` on the first half of the seeds and on the second."""
-        if self.halves is not None:
-            return self.halves(policies, seeds)
-        middle = len(seeds) // 2
-        return [self.maximised(policies, half) for half in (seeds[:middle], seeds[middle:])]
+    def maximised(self, policies: Sequence[Policy], seeds: Sequence[int], parts: int = 1) -> Sequence[Vector]:
+        """Return what a search maximises on each part of the seeds, see `parts`."""
+        if self.parts is not None:
+            return self.parts(policies, seeds, parts)
+        size = len(seeds) // parts
+        return [self.returns(policies, seeds[i * size : (i + 1) * size]) for i in range(parts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +97,14 @@ class Refined:
 
     Attributes:
         episodes: number of episodes played.
-        constants: number of constants that were tuned.
+        constants: number of tuned constants, or of table entries.
         spread: for each constant its place (`let x`, an output, `bins x` or `levels`) and the final standard deviation
-            of the search, as a share of the constant or its range; it is large if the return hardly depends on it.
+            of the search, relative to the constant or its range; it is large if the return hardly depends on it.
         state: the state from which `cma` can continue.
-        climb: mean score of the candidates of the first and of the last generation; None for other methods than `cma`.
+        climb: mean score of the candidates in the first and in the last generation; None unless the method is `cma`.
         watched: the episodes of the environment that were recorded step by step, for the replay buffer.
-        notes: what the method notes of the attempt.
-        place: where it tuned, in words, if not in the environment.
+        notes: the method's notes for the attempt.
+        place: where the policy was tuned, in words, if not in the environment.
     """
 
     policy: Policy
@@ -132,19 +125,14 @@ def is_choice_table(policy: Policy) -> TypeGuard[TablePolicy]:
 
 
 def refine(policy: Policy, method: str, trials: Trials, seed: int) -> Refined | None:
-    """Tune a policy's numbers within a budget of episodes.
+    """Tune a policy's numbers within a budget of episodes; None if there is nothing to tune or the budget is too small.
 
     Args:
         method: a name in `METHODS`, or `auto`.
-        trials: plays the candidates on its seeds, within its budget.
 
-    Raises:
-        PolicyError: the method does not support this policy or task.
-
-    Returns:
-        The tuned policy and the course of its tuning; None if there is nothing to tune or the budget is too small.
+    Raises PolicyError if the method does not support this policy or task.
     """
-    # If a table has constants (in its own features or bins), these are tuned and not its entries, unless the entries
+    # If a table has constants (in its own features or bins), these are tuned instead of its entries, unless the entries
     # can be improved exactly.
     exact = trials.mdp is not None and not policy.remembers
     choices = is_choice_table(policy) and (exact or trials.tunable(policy).size == 0)
@@ -153,9 +141,9 @@ def refine(policy: Policy, method: str, trials: Trials, seed: int) -> Refined | 
 
 
 class Tunable:
-    """A policy as a vector: constant i is c_i + s_i * z_i with s_i its size, and z = 0 is the policy itself.
+    """A policy as a vector z: constant i is c_i + s_i * z_i, where s_i is its size; z = 0 is the policy itself.
 
-    The size of a constant in `tune(START, LOW, HIGH)` is its range, which it never leaves.
+    The size of a constant in `tune(START, LOW, HIGH)` is the width of its range, which it never leaves.
 
     Attributes:
         values, sizes: the tuned constants and their sizes, shape (size,).
@@ -174,7 +162,7 @@ class Tunable:
         if isinstance(policy, LinearPolicy):
             named += policy.equations
         elif isinstance(policy, TablePolicy):
-            # Only bins that the policy chose itself are tuned, not those of the task.
+            # Only bins that the policy defines itself are tuned, not those of the task.
             if policy.grid != policy.task.grid:
                 edges = [edge for dimension in policy.grid.dimensions for edge in dimension.edges]
                 places = [f"bins {dimension.name}" for dimension in policy.grid.dimensions for _ in dimension.edges]
@@ -186,23 +174,23 @@ class Tunable:
         ranges = [one for _, node in named for one in limits(node)] + [(-np.inf, np.inf)] * len(edges + levels)
         low, high = np.array(ranges, np.float64).reshape(-1, 2).T
         ranged = np.isfinite(low)
-        # The floor is for constants outside features; one in a feature, such as a clock's rate, keeps its own size.
+        # The floor is only for constants outside features: one in a feature may be the rate of a clock.
         outside_features = np.array([not place.startswith("let ") for place in places], np.bool_)
         sizes = np.maximum(np.abs(self._values), np.where(outside_features, floor, 0.0))
-        # A zero edge or level takes the mean size of the other edges or levels.
+        # An edge or level of 0 gets the mean size of the other edges or levels.
         for start, stop in ((len(in_nodes), len(in_nodes) + len(edges)), (len(in_nodes) + len(edges), len(sizes))):
             part = sizes[start:stop]
             known = part[part < HUGE]
             part[part == 0] = float(known.mean()) if known.any() else 0.1
         sizes[ranged] = (high - low)[ranged]
-        # A 1 in a feature mostly belongs to its structure (a limit of `clip`, a sign, `1 - x`), and pi always does.
+        # A 1 in a feature usually belongs to its structure (a limit of `clip`, a sign, `1 - x`), and pi always does.
         structure = [
             value == math.pi or (abs(value) == 1 and place.startswith("let "))
             for value, place in zip(self._values, places, strict=True)
         ]
         self._free = np.flatnonzero((sizes > 0) & (sizes < HUGE) & (ranged | ~np.array(structure, np.bool_)))
         self.sizes, self._ranged = sizes[self._free], ranged[self._free]
-        # A constant with a range, if smaller than this, becomes 0.
+        # A constant with a range becomes 0 below this value.
         self._grain = np.where(ranged, sizes * 10.0**-SIGNIFICANT_DIGITS, 0.0)
         self._low, self._high = np.where(ranged, (low, high), 0.0)[:, self._free]
         self.places, self.values = tuple(places[i] for i in self._free), self._values[self._free]
@@ -213,27 +201,23 @@ class Tunable:
         return len(self._free)
 
     def sign_changes(self, tuned: Tunable, z: Vector) -> Vector:
-        """Return for each constant whether its written number grows with z (1) or falls (-1).
+        """Return for each constant whether its number in `tuned`, the policy at z, grows with z (1) or falls (-1).
 
-        `tuned` is the policy at z. A number falls where `tuned` writes `a - -3` as `a + 3`, or where a constant is
-        reflected at an end of its range (see `_constants_at`).
+        It falls if `tuned` writes `a - -3` as `a + 3`, or if the constant is reflected at an end of its range.
         """
         signs = np.sign(self._constants_at(z) * tuned.values)
         falls = np.floor((self.values - self._low) / self.sizes + z) % 2
         return np.where(self._ranged, 1.0 - 2.0 * falls, np.where(signs == 0, 1.0, signs))
 
     def relative(self, deviations: Vector, z: Vector) -> list[float]:
-        """Return standard deviations of z as shares of the constants at z, or of their ranges, to 3 digits."""
+        """Return standard deviations of z relative to the constants at z, or to their ranges, to 3 digits."""
         with np.errstate(all="ignore"):
             sizes = np.maximum(np.abs(self._constants_at(z)), 0.01 * self.sizes)
             shares = np.nan_to_num(deviations * np.where(self._ranged, 1.0, self.sizes / sizes), posinf=HUGE)
         return [to_digits(value, 3) for value in shares]
 
     def _constants_at(self, z: Vector) -> Vector:
-        """Return the constants at z.
-
-        A constant beyond an end of its range is reflected: if it stopped at the end, a search would see no slope there.
-        """
+        """Return the constants at z; one beyond its range is reflected, so that a search sees a slope there."""
         with np.errstate(all="ignore"):
             moved = np.clip(np.nan_to_num(self.values + self.sizes * z, posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
             beyond = np.mod(moved - self._low, 2 * self.sizes)
@@ -271,7 +255,7 @@ class Tunable:
 
 
 def _increasing(values: Iterator[float], count: int) -> tuple[float, ...]:
-    """Return the next edges, sorted and with gaps, because a search may move one past another."""
+    """Return the next `count` edges, sorted and with gaps, because a search may move one past another."""
     edges = sorted(next(values) for _ in range(count))
     for i in range(1, count):
         step = 1e-5 * max(1.0, abs(edges[i - 1]))

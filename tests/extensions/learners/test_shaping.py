@@ -29,12 +29,12 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses() -> None
         asked.append(len(policies))
         return np.zeros(len(policies))
 
-    def objectives(policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
+    def objectives(policies: Sequence[Policy], seeds: Sequence[int], parts: int) -> list[np.ndarray]:
         climbed.append(len(policies))
-        return np.arange(len(policies), dtype=np.float64)
+        return [np.arange(len(policies), dtype=np.float64)] * parts
 
     asked, climbed = list[int](), list[int]()
-    refined = tuned(policy_of(WEAK), "cma", Trials(returns, seeds, 700, objectives=objectives), 1)
+    refined = tuned(policy_of(WEAK), "cma", Trials(returns, seeds, 700, parts=objectives), 1)
     assert climbed
     assert asked
     assert refined.policy == policy_of(WEAK)  # the first of equals, by the return
