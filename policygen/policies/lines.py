@@ -78,9 +78,8 @@ class Statement:
             ExpressionError `FOUND; EXPECTED` refuses the line.
         read: returns the note, given the `Parts` of the text and the lines by (WORD, NAME), or (NAME, "") of `names`.
             It adds problems to the parts, and returns None if there are any.
-        private: returns further names that a `let` may read, given the task and the lines. Such a feature is for these
-            lines only and stands in `Parts.private`.
-        reads: what those further names stand for, for messages.
+        private: returns further names that a `let` may read, given the task and the lines. Only statements may read
+            such a feature, which stands in `Parts.private`.
     """
 
     words: tuple[str, ...] = ()
@@ -89,7 +88,6 @@ class Statement:
     rewrite: Callable[[Node, Node], Node] | None = None
     read: Callable[[Any, dict[tuple[str, str], Line]], Any] | None = None
     private: Callable[[Task, Sequence[Line]], Sequence[str]] | None = None
-    reads: str = ""
 
 
 STATEMENTS: Registry[Statement] = Registry("statement")
@@ -106,7 +104,6 @@ _ASSIGN = re.compile(rf"{_LEFT}\s*(?::?=(?![=>])|<-(?!-)|←|≔)\s*(.+)")
 # Other signs between an output and its equation; the colon is understood, and the others are problems.
 _OTHER_ASSIGN = re.compile(rf"[\"'`(]*{_LEFT}[\"'`)]*\s*(:|==?>?|-+>|→|⇒|≡|≈|~)\s*(.+)")
 _WORDED = re.compile(r"([a-z]\w*)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*(?::?=(?!=)\s*(.*))?")
-_ALIAS = re.compile(r"\b(obs|action)(\d{1,4}|(?<=action))\b")
 
 
 def statements(text: str, task: Task, *, alone: bool = False) -> tuple[list[Line], bool]:
@@ -117,7 +114,7 @@ def statements(text: str, task: Task, *, alone: bool = False) -> tuple[list[Line
     In a block, a line that is no statement has the word `?`; elsewhere it is prose and left out. At the end of a block
     that is not closed stands the word `cut`.
     """
-    blocks, everything, is_open = _blocks(_with_names(text, task))
+    blocks, everything, is_open = _blocks(text)
     outputs = frozenset(name.lower() for name in task.output_names)
     # The last fenced block with a policy's line; without such a block, the whole text.
     block = next((block for block in reversed(blocks) if any(_is_policy(line, outputs) for _, line in block)), None)
@@ -344,25 +341,3 @@ def _cleaned(line: str) -> tuple[str, str]:
     if line.startswith("**") and line.endswith("**"):
         line = line[2:-2].strip()
     return line.rstrip(";").rstrip(), comment
-
-
-def _with_names(text: str, task: Task) -> str:
-    """Replace `obs3` by the name of observation 3, and `action3` by that of number 3 of an action, counted from 0.
-
-    `action` stands for the only number of an action. A name stays if the task has it or the text defines it. The parts
-    of a Dict or Tuple action have no such aliases.
-    """
-    numbered = len(task.actuators) == 1 or task.action_layout is None or task.action_layout.kind == "array"
-    numbers = [actuator.name for actuator in task.actuators if not actuator.is_choice and numbered]
-    actuators = (actuator.name for actuator in task.actuators)
-    known = {*task.quantity_names, *task.text_names, *actuators, *task.output_names}
-    # Computed once, because every word of a reply may be an alias; `let let x` defines `x`, too.
-    defined = set(re.findall(r"\blet\s+(?=(\w+))", text))
-
-    def named(match: re.Match[str]) -> str:
-        names = task.observation_names if match[1] == "obs" else numbers
-        index = int(match[2]) if match[2] else 0 if len(names) == 1 else len(names)
-        stays = match[0] in known or index >= len(names) or match[0] in defined
-        return match[0] if stays else names[index]
-
-    return _ALIAS.sub(named, text)

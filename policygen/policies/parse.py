@@ -23,7 +23,7 @@ from policygen.policies.cells import (
     with_comment,
 )
 from policygen.policies.linear import LinearPolicy
-from policygen.policies.lines import MAX_CHARACTERS, MAX_LINE, STATEMENTS, Problem, resigns
+from policygen.policies.lines import MAX_CHARACTERS, STATEMENTS, Problem, resigns
 from policygen.policies.parts import Parts
 from policygen.policies.policy import Policy
 from policygen.policies.table import Rule, TablePolicy, dense_table, uncovered, visible
@@ -97,12 +97,9 @@ def parse(
     except PolicyError as error:
         problems.add(None, str(error), "define what the policy uses")
     if policy is not None and not problems:
-        written = policy.to_text()  # it may be longer than the text that it is from
-        longest = max(map(len, written.splitlines()), default=0)
-        limits = ("a line of the policy", longest, MAX_LINE), ("the policy", len(written), MAX_CHARACTERS)
-        for what, characters, most in limits:
-            if characters > most:
-                problems.add(None, f"{what} has {characters:,} characters", f"at most {most:,} are read back")
+        characters = len(policy.to_text())  # there may be more than in the text that it is from
+        if characters > MAX_CHARACTERS:
+            problems.add(None, f"the policy has {characters:,} characters", f"at most {MAX_CHARACTERS:,} are read back")
     if problems:
         more = len(problems) - MOST_PROBLEMS
         if more > 0:
@@ -125,8 +122,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     outputs = task.output_names
     written = parts.equations
     used = read_by([*written.values(), *parts.lets.values()])
-    changes = parts.rewrites()
-    revises = bool(not written and (changes or _depends_on_new(parts, read_by(old.values()))))
+    revises = bool(not written and (parts.rewrites or _depends_on_new(parts, read_by(old.values()))))
     for name, line in parts.bare.items():
         if name not in used and not (revises and name in parts.inherited):
             problems.refuse(
@@ -145,11 +141,11 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     if problems:
         return None
     equations = {name: written.get(name) or old[name] for name in outputs}
-    for line, name, rewrite, node in changes:
+    for line, name, rewrite, node in parts.rewrites:
         try:
             equations[name] = rewrite(equations[name], node)
         except ExpressionError as error:
-            problems.refuse(line, error)
+            problems.refuse(line.line, error)
     lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
     if problems:
         return None
@@ -168,16 +164,18 @@ def read_table(parts: Parts) -> TablePolicy | None:
     old = parts.incumbent if isinstance(parts.incumbent, TablePolicy) else None
     grid = old.grid if old is not None else task.grid
     if not parts.free_grid and grid is not None:
-        changed = [line for line, dimension in parts.bins.values() if dimension not in grid.dimensions]
+        changed = [name for name, dimension in parts.bins.items() if dimension not in grid.dimensions]
         if changed:
-            problems.add(changed[0], "the grid of this run is fixed", "leave out the `bins` lines")
+            problems.add(
+                parts.lines[f"bins {changed[0]}"], "the grid of this run is fixed", "leave out the `bins` lines"
+            )
     elif parts.bins:
         grid = _new_grid(parts, grid, old)
-    for line, _ in parts.rewritten:
+    for line, *_ in parts.rewrites:
         found = f"`{line.word} {line.name}` changes the equation of an output"
         problems.add(line.line, found, "a table has none: leave it out")
     if parts.equations and parts.in_block:
-        first = min(parts.equation_lines.values())
+        first = min(parts.lines[name] for name in parts.equations)
         problems.add(first, "an equation stands beside a table", "leave the equations out of the block")
     if grid is None:
         if not problems:
@@ -215,7 +213,7 @@ def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None) -> Grid 
     If the table has a header, a dimension stays only if the header names it or a `bins` line states it.
     """
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
-    dimensions.update({name: dimension for name, (_, dimension) in parts.bins.items()})
+    dimensions |= parts.bins
     if parts.header is not None:
         named = [cell.lower() for cell in parts.header.cells]
         place = {name: named.index(name.lower()) for name in dimensions if name.lower() in named}

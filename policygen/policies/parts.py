@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import ascii_signs, looks_like_bins, row_line, with_comment
@@ -54,13 +52,16 @@ class Parts:
         self.lets: dict[str, Node] = {}  # features that the text defines; one that cannot be read is `NOTHING`
         # Line numbers of `NAME = EXPRESSION`, by name: features without `let`, and lines that cannot be read.
         self.bare: dict[str, int] = {}
-        self.bins: dict[str, tuple[int, Dimension]] = {}  # by quantity the line, and the new dimension of the grid
+        self.bins: dict[str, Dimension] = {}  # new dimensions of the grid, by quantity
         self.header: Line | None = None  # of the last table
         self.rows: list[Line] = []  # of the last table
         self.equations: dict[str, Node] = {}  # by output; the first one counts
+        self.lines: dict[str, int] = {}  # of the first definition of each feature, output, `bins NAME` and `WORD NAME`
         # The lines of each entry of `STATEMENTS` that the text has, by word and name.
         self.stated: dict[str, dict[tuple[str, str], Line]] = {}
-        self.private: dict[str, dict[str, Node]] = {}  # for each of these the features that it alone may read
+        # Changes of equations by statements: the line, the output, the function, and the expression on the line.
+        self.rewrites: list[tuple[Line, str, Rewrite, Node]] = []
+        self.private: dict[str, Node] = {}  # features that only statements may read, see `Statement.private`
         self.form: dict[int, str] = {}  # the policy's lines without markup, with the author's comments, by line number
 
         self._outputs, self._action_parts = task.output_names, task.decision_names
@@ -68,9 +69,7 @@ class Parts:
         # Names that expressions may read, also of features that a later line defines; `in_order_of_need` sorts them.
         # Parts of the action may be used in `prev(NAME)` only.
         self._known = list(dict.fromkeys((*task.quantity_names, *self.inherited)))
-        self._unread: dict[str, int] = {}  # expressions that cannot be read, and how many names were known then
-        self.equation_lines: dict[str, int] = {}  # by output
-        self._let_lines: dict[str, int] = {}  # of the first definition of each feature
+        self._private_names: set[str] = set()
         if len(text) > MAX_CHARACTERS:
             self.problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
         else:
@@ -83,31 +82,9 @@ class Parts:
         return {**self.inherited, **self.lets}
 
     @property
-    def rewritten(self) -> list[tuple[Line, Rewrite]]:
-        """The lines of statements that change the equation of an output, each with the function that changes it."""
-        stated = ((STATEMENTS[key].rewrite, lines.values()) for key, lines in self.stated.items())
-        return [(line, rewrite) for rewrite, lines in stated if rewrite is not None for line in lines]
-
-    def rewrites(self) -> list[tuple[int, str, Rewrite, Node]]:
-        """Return for each of `rewritten` its number, the output, the function, and the expression on the line.
-
-        Problems are added for lines that cannot be read.
-        """
-        found = []
-        for line, rewrite in self.rewritten:
-            if (output := self._output(line.name)) is None:
-                self.problems.refuse(line.line, unknown_name(line.name, self._outputs, what="output"))
-                continue
-            try:
-                found.append((line.line, output, rewrite, self._parsed(line.text)))
-            except ExpressionError as error:
-                self.problems.refuse(line.line, error)
-        return found
-
-    @property
     def states_no_policy(self) -> bool:
         """Whether the text has statements but no line of a policy, so that the incumbent stays."""
-        if self.incumbent is None or not self.stated or self.rewritten:
+        if self.incumbent is None or not self.stated or self.rewrites:
             return False
         if self.equations or self.rows or self.header or self.bins:
             return False
@@ -151,17 +128,13 @@ class Parts:
 
     def _read(self, lines: Sequence[Line]) -> None:
         """Read the statements of a text; stop at the first feature beyond the maximum."""
-        lines = self._with_own_names(lines)
         defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self._known = list(dict.fromkeys((*self._known, *defined)))
-        own: dict[str, list[Line]] = {}
-        for line in lines:
-            if (key := self._owner(line)) is not None:
-                own.setdefault(key, []).append(line)
-        with_names = ((key, STATEMENTS[key].private) for key in STATEMENTS if key in own)
-        self._private_names = {key: {*names(self.task, own[key])} for key, names in with_names if names is not None}
-        self.private = {key: {} for key in self._private_names}
-        most = most_features(self.task) * (1 + len(self.private))
+        for key in STATEMENTS:
+            own = [line for line in lines if self._owner(line) == key]
+            if own and (names := STATEMENTS[key].private) is not None:
+                self._private_names |= {*names(self.task, own)}
+        most = most_features(self.task) * (2 if self._private_names else 1)
         for line in lines:
             try:
                 if (form := self._statement(line)) is not None:
@@ -171,39 +144,7 @@ class Parts:
             if (count := len(self.lets)) > most:
                 self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
-        for key, names in self._private_names.items():
-            self._separate(key, names)
-
-    def _with_own_names(self, lines: Sequence[Line]) -> Sequence[Line]:
-        """Return the lines with another name for each feature of the task that they define differently.
-
-        `let turn = 2*turn` becomes `let turn_2 = 2*turn`, and the other lines read `turn_2`. Rows without a header have
-        the columns of the grid, which a new name would change: their lines stay, and `_let` refuses the definition.
-        """
-        names, given = {name.lower() for name in self._known}, self.task.quantity_names
-        header = any(line.word == "|" and not names.isdisjoint(map(str.lower, line.cells)) for line in lines)
-        whole = header or any(line.word == "=" and self._output(line.name) for line in lines)
-        own = dict(self.task.features)
-        redefined = {
-            line.name: next(new for i in itertools.count(2) if (new := f"{line.name}_{i}") not in given)
-            for line in lines
-            if line.word in ("let", "=") and line.name in own and not self._task_defines(line.name, line.text)
-        }
-        redefined = {name: new for name, new in redefined.items() if whole or new in self.inherited}
-        if not redefined:
-            return lines
-        read = re.compile(rf"(\bprev\(\s*)?\b({'|'.join(map(re.escape, redefined))})\b")
-
-        def renamed(line: Line) -> Line:
-            def other(match: re.Match[str]) -> str:
-                # In its own definition the name is the task's feature, except for its last value.
-                old = match[2] == line.name and line.word != "bins" and not match[1]
-                return match[0] if old else f"{match[1] or ''}{redefined[match[2]]}"
-
-            name, cells = redefined.get(line.name, line.name), tuple(redefined.get(cell, cell) for cell in line.cells)
-            return replace(line, name=name, text=read.sub(other, line.text), cells=cells)
-
-        return [renamed(line) for line in lines]
+        self._separate()
 
     def _statement(self, line: Line) -> str | None:
         """Read one statement; return its line without markup if it belongs to the policy's `form`.
@@ -213,9 +154,11 @@ class Parts:
         if (key := self._owner(line)) is not None:
             left = (line.name, "") if line.word == "=" else (line.word, line.name)
             first = self.stated.setdefault(key, {}).setdefault(left, line)
-            if first.text != line.text:
-                found = f"`{' '.join(left).strip()}` has another right-hand side than on line {first.line}"
-                raise refusal(found, "write it once")
+            self._once(line, " ".join(left).strip(), first.text == line.text)
+            if first is line and (rewrite := STATEMENTS[key].rewrite) is not None:
+                if (output := self._output(line.name)) is None:
+                    raise ExpressionError(unknown_name(line.name, self._outputs, what="output"))
+                self.rewrites.append((line, output, rewrite, self._parsed(line.text)))
             return None
         match line.word:
             case "let":
@@ -266,51 +209,50 @@ class Parts:
                 raise refusal(f"`{name}` is already {taken}", "choose another name for the feature")
             # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
             self.lets.setdefault(name, NOTHING)
-            self._define(line, self._parsed(line.text, *self._private_names.values()))
+            self._define(line, self._parsed(line.text, self._private_names))
         return f"let {name} = {line.text}"
 
     def _define(self, line: Line, node: Node) -> None:
-        """Define a feature; refuse a second definition that differs."""
-        first = self._let_lines.setdefault(line.name, line.line)
-        if first != line.line and self.lets[line.name] not in (NOTHING, node):
-            found = f"`{line.name}` has another definition than on line {first}"
-            raise refusal(found, "write one definition, or give the second one another name")
+        self._once(line, line.name, self.lets.get(line.name, NOTHING) in (NOTHING, node))
         self.lets[line.name] = node
 
-    def _separate(self, key: str, names: Set[str]) -> None:
-        """Move features that need the private names of a statement to `private`; refuse a policy that uses these."""
-        private, hidden = self.private[key], names - {*self._action_parts}  # `prev(ACTION)` is for everyone
+    def _once(self, line: Line, left: str, is_same: bool) -> None:
+        """Note the line that defines something; refuse a later line that is not the same."""
+        first = self.lines.setdefault(left, line.line)
+        if not is_same:
+            raise refusal(f"`{left}` has another right-hand side than on line {first}", "write it once")
+
+    def _separate(self) -> None:
+        """Move features that need private names to `private`; refuse a policy that uses them."""
+        names = self._private_names
+        hidden = names - {*self._action_parts}  # `prev(ACTION)` is for everyone
         moved = {n: node for n, node in self.lets.items() if names_in(node) & names or read_by([node]) & hidden}
         while moved:
-            private |= moved
+            self.private |= moved
             self.lets = {name: node for name, node in self.lets.items() if name not in moved}
             moved = {name: node for name, node in self.lets.items() if read_by([node]) & moved.keys()}
-        read = [(self.equation_lines[name], read_by([node])) for name, node in self.equations.items()]
-        read += [(line, frozenset([name])) for name, (line, _) in self.bins.items()]
-        if self.header is not None:
-            read.append((self.header.line, frozenset(self.header.cells)))
-        for line, used in read:
-            for name in sorted(used & private.keys()):
-                found = f"`{name}` reads {STATEMENTS[key].reads}, so only the {key} may use it"
-                self.problems.add(line, found, "give the policy features that read neither")
+        used = read_by(self.equations.values()) | self.bins.keys() | {*(self.header.cells if self.header else ())}
+        for name in sorted(used & self.private.keys()):
+            found = f"`{name}` reads the action of the step or another value that a policy cannot know"
+            self.problems.add(self.lines[name], found, "give the policy features that read neither")
 
     def _bins(self, line: Line) -> str:
         name, edges = line.name, line.cells[:MOST_EDGES]
         if name not in self._known:
             raise ExpressionError(unknown_name(name, self._known))
         earlier = self.bins.get(name)
+        self.lines.setdefault(f"bins {name}", line.line)
         # Keep the number of bins even if an edge cannot be read, so that rows with these bins are no problem.
-        self.bins[name] = line.line, Dimension(name, tuple(map(float, range(len(edges)))))
+        self.bins[name] = Dimension(name, tuple(map(float, range(len(edges)))))
         if len(line.cells) > MOST_EDGES:
             raise refusal(f"{name} has {len(line.cells):,} bin edges", f"write at most {MOST_EDGES}")
         if bad := [edge for edge in edges if not NUMBER.fullmatch(ascii_signs(edge))]:
             raise refusal(f"the bin edge `{bad[0][:40]}` is not a number", f"write `bins {name}: 0, 0.5, 1`")
         try:
-            self.bins[name] = line.line, Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
+            self.bins[name] = Dimension(name, tuple(float(ascii_signs(edge)) for edge in edges))
         except UsageError as error:
             raise refusal(str(error), "write the inner edges in increasing order") from None
-        if earlier is not None and earlier[1] != self.bins[name][1]:
-            raise refusal(f"{name} has another `bins` line, line {earlier[0]}", "write its bins once")
+        self._once(line, f"bins {name}", earlier in (None, self.bins[name]))
         return f"bins {name}:"
 
     def _row(self, line: Line) -> str | None:
@@ -334,15 +276,13 @@ class Parts:
             return self._equation(line, output)
         if is_name(name) and not self._taken(name):
             # Without `let`: a feature if its expression can be read and something uses it.
-            try:
-                if self._unread.get(text) == len(self._known):  # a rambling reply repeats itself
-                    raise ExpressionError
-                node = self._parsed(text)
-            except ExpressionError:
-                self._unread[text] = len(self._known)
-                self.bare.setdefault(name, line.line)
+            if name in self.bare and name not in self.lets:  # a rambling reply repeats itself
                 return None
             self.bare.setdefault(name, line.line)
+            try:
+                node = self._parsed(text)
+            except ExpressionError:
+                return None
             self._define(line, node)
             if name not in self._known:
                 self._known.append(name)
@@ -354,15 +294,12 @@ class Parts:
         return None
 
     def _equation(self, line: Line, name: str) -> str | None:
-        first = self.equation_lines.setdefault(name, line.line)
         node = self._parsed(line.text)
-        if self.equations.setdefault(name, node) != node:
-            found = f"{name} has another equation than on line {first}"
-            raise refusal(found, "write one equation for each output")
-        return f"{name} = {line.text}" if first == line.line else None
+        self._once(line, name, self.equations.setdefault(name, node) == node)
+        return f"{name} = {line.text}" if self.lines[name] == line.line else None
 
-    def _parsed(self, text: str, *further: Set[str]) -> Node:
-        known = [*self._known, *itertools.chain(*map(sorted, further))]
+    def _parsed(self, text: str, further: Set[str] = frozenset()) -> Node:
+        known = [*self._known, *sorted(further)]
         return parse_expression(text, known, self._action_parts, self.task.text_names)
 
     def _task_defines(self, name: str, text: str) -> bool:

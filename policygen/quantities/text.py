@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import keyword
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from policygen.errors import ExpressionError
@@ -80,26 +79,20 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     if glued := _GLUED.search(unquoted):
         raise ExpressionError(f"`{_shortened(glued[0])}` is not a number; write a product with `*`, such as `2*x`")
     parts[::2] = [_KEYWORD.sub(rf"\1{_MARK}", part.replace("^", "**")) for part in parts[::2]]
-    source = "".join(parts)
-    _check_length_and_nesting(source)
+    converter = _Converter(names, later, texts)
     try:
-        tree = ast.parse(source, mode="eval").body
+        tree = ast.parse("".join(parts), mode="eval").body
         for part in ast.walk(tree):
             if isinstance(part, ast.Name):
                 part.id = part.id.removesuffix(_MARK)
+        node = converter.convert(tree)
     except SyntaxError as error:
         raise ExpressionError(f"cannot read `{_shortened(text.strip(), 80)}` as arithmetic{_place(error)}") from None
     except (RecursionError, MemoryError, ValueError):
-        raise ExpressionError("the expression is too large to read; split it with `let`") from None
-    converter = _Converter(names, later, texts)
-    node = converter.convert(tree, 0)
-    if text_name := next((name for name in converter.unknown if name in texts), None):
-        problem = f"`{text_name}` is a text, not a number"
-        raise ExpressionError(f'{problem}; write `contains({text_name}, "PHRASE")`, which is 1 or 0')
-    if converter.unknown:
-        raise ExpressionError(unknown_names(converter.unknown, [*names, *texts]))
-    if converter.unknown_in_prev:
-        raise ExpressionError(unknown_names(converter.unknown_in_prev, [*names, *later]))
+        raise ExpressionError(_TOO_LARGE) from None
+    for unknown, known in ((converter.unknown, (*names, *texts)), (converter.unknown_in_prev, (*names, *later))):
+        if unknown:
+            raise ExpressionError(unknown_names(unknown, known))
     # A saved policy must parse again: the text that `to_text` writes must keep the bounds, too.
     _check_size(node)
     _check_length_and_nesting(to_text(node))
@@ -126,7 +119,8 @@ def _check_size(root: Node) -> None:
         node, depth = waiting.pop()
         nodes, deepest = nodes + 1, max(deepest, depth)
         if isinstance(node, Call):
-            first = depth + _nests(OPERATIONS[node.function])
+            # Sums and products may have many terms: their first argument is no level deeper.
+            first = depth + (OPERATIONS[node.function].groups != "left")
             waiting += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
         elif isinstance(node, Previous):
             waiting.append((node.start, depth + 1))
@@ -152,60 +146,62 @@ class _Converter:
         self.later = later
         self.texts = texts
         self.nodes = 0
-        self.unknown: list[str] = []  # names that are no quantities; one message reports them all
-        self.unknown_in_prev: list[str] = []  # the same in `prev(NAME)`
+        self.unknown: dict[str, None] = {}  # names that are no quantities; one message reports them all
+        self.unknown_in_prev: dict[str, None] = {}  # the same in `prev(NAME)`
 
-    def convert(self, tree: ast.expr, depth: int) -> Node:
+    def convert(self, tree: ast.expr) -> Node:
         self.nodes += 1
-        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+        if self.nodes > MAX_NODES:  # chains within chains of comparisons grow exponentially
             raise ExpressionError(_TOO_LARGE)
         match tree:
             case ast.Constant(value=literal):
                 return _number(literal)
-            case ast.Name(id=name) if name in CONSTANTS and name not in self.names:
-                return Number(CONSTANTS[name])
             case ast.Name(id=name):
-                if name not in self.names and name not in self.unknown:
-                    self.unknown.append(name)
+                if name in self.names:
+                    return Name(name)
+                if name in CONSTANTS:
+                    return Number(CONSTANTS[name])
+                if name in self.texts:
+                    remedy = f'write `contains({name}, "PHRASE")`, which is 1 or 0'
+                    raise ExpressionError(f"`{name}` is a text, not a number; {remedy}")
+                self.unknown[name] = None
                 return Name(name)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=literal)):
-                return Number(-_number(literal).value)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                inner = self.convert(operand, depth + 1)
+                inner = self.convert(operand)
                 if not isinstance(inner, Number) or inner.limits is not None:
                     return Call("neg", (inner,))
                 return Number(-inner.value)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-                return self.convert(operand, depth + 1)
+                return self.convert(operand)
             case ast.BinOp(op=ast.FloorDiv(), left=left, right=right):
-                return Call("floor", (self._call(OPERATIONS["/"], (left, right), depth + 1),))
+                return Call("floor", (self._call(OPERATIONS["/"], (left, right)),))
             case ast.BinOp(op=op, left=left, right=right) if type(op) in SYMBOLS:
-                return self._call(SYMBOLS[type(op)], (left, right), depth)
+                return self._call(SYMBOLS[type(op)], (left, right))
             case ast.UnaryOp(op=op, operand=operand) if type(op) in SYMBOLS:
-                return self._call(SYMBOLS[type(op)], (operand,), depth)
+                return self._call(SYMBOLS[type(op)], (operand,))
             case ast.BoolOp(op=op, values=values):
-                parts = [self.convert(value, depth + (i > 0)) for i, value in enumerate(values)]
+                parts = map(self.convert, values)
                 return functools.reduce(lambda a, b: Call(SYMBOLS[type(op)].name, (a, b)), parts)
             case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in SYMBOLS for op in ops):
                 # `a < b < c` becomes `a < b and b < c`; b counts twice, so that MAX_NODES bounds chains within chains.
                 pairs = zip(ops, [left, *rights[:-1]], rights, strict=True)
-                tests: list[Node] = [self._call(SYMBOLS[type(op)], (a, b), depth) for op, a, b in pairs]
+                tests: list[Node] = [self._call(SYMBOLS[type(op)], (a, b)) for op, a, b in pairs]
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._call(OPERATIONS["where"], (test, body, orelse), depth)
+                return self._call(OPERATIONS["where"], (test, body, orelse))
             # `prev(NAME, START)` is not a function: its first argument is a name.
             case ast.Call(func=ast.Name(id="prev"), args=arguments, keywords=[]):
-                return self._previous(arguments, depth)
+                return self._previous(arguments)
             case ast.Call(func=ast.Name(id="next"), args=arguments, keywords=[]):
                 return self._next(arguments)
             case ast.Call(func=ast.Name(id="tune"), args=arguments, keywords=keywords):
-                return self._tuned([] if keywords else arguments, depth)
+                return self._tuned([] if keywords else arguments)
             case ast.Call(func=ast.Name(id="contains"), args=arguments, keywords=[]) if self.texts:
                 return self._contains(arguments)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=[]):
                 if function not in FUNCTIONS:
                     raise ExpressionError(unknown_name(function, FUNCTION_NAMES, what="function"))
-                return self._call(FUNCTIONS[function], arguments, depth)
+                return self._call(FUNCTIONS[function], arguments)
         shown = _shortened(ast.unparse(tree).replace("**", "^").replace(_MARK, ""))
         if isinstance(tree, ast.Tuple) and all(isinstance(part, ast.Constant) for part in tree.elts):
             raise ExpressionError(f"`{shown}` is no number; write a decimal point, as in `0.5`")
@@ -214,25 +210,24 @@ class _Converter:
             f"functions {', '.join(FUNCTION_NAMES)}"
         )
 
-    def _previous(self, arguments: Sequence[ast.expr], depth: int) -> Node:
+    def _previous(self, arguments: Sequence[ast.expr]) -> Node:
         match arguments:
             case [ast.Name(id=name), *start] if len(start) <= 1:
-                if name not in self.names and name not in self.later and name not in self.unknown_in_prev:
-                    self.unknown_in_prev.append(name)
-                first = self.convert(start[0], depth + 1) if start else NOTHING
-                return Previous(name, first)
+                if name not in self.names and name not in self.later:
+                    self.unknown_in_prev[name] = None
+                return Previous(name, self.convert(start[0]) if start else NOTHING)
         raise ExpressionError(
             "prev() takes the name of one quantity and, optionally, its value before the first step, such as "
             "`prev(speed)` or `prev(speed, 1)`; to remember anything else, name it with `let` first"
         )
 
-    def _tuned(self, arguments: Sequence[ast.expr], depth: int) -> Number:
+    def _tuned(self, arguments: Sequence[ast.expr]) -> Number:
         """Return the number START of `tune(START, LOW, HIGH)` with its limits."""
         if len(arguments) != len(_TUNE):
             raise ExpressionError(f"tune() takes {', '.join(_TUNE)} in this order; {_HOW_TUNE}")
         found: list[float] = []
         for name, argument in zip(_TUNE, arguments, strict=True):
-            number = self.convert(argument, depth + 1)
+            number = self.convert(argument)
             if not isinstance(number, Number) or number.limits is not None:
                 raise ExpressionError(f"{name} of tune() must be a plain number; {_HOW_TUNE}")
             found.append(number.value)
@@ -268,13 +263,12 @@ class _Converter:
                 raise ExpressionError(unknown_name(name, self.texts, what="text"))
         raise ExpressionError(_HOW_CONTAINS)
 
-    def _call(self, operation: Operation, arguments: Sequence[ast.expr], depth: int) -> Node:
+    def _call(self, operation: Operation, arguments: Sequence[ast.expr]) -> Node:
         fewest, most = operation.fewest, operation.most
         if not fewest <= len(arguments) <= most:
             expected = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise ExpressionError(f"{operation.name}() takes {expected} arguments, here it has {len(arguments)}")
-        depths = itertools.chain((depth + _nests(operation),), itertools.repeat(depth + 1))
-        return Call(operation.name, tuple(map(self.convert, arguments, depths)))
+        return Call(operation.name, tuple(map(self.convert, arguments)))
 
 
 def _number(value: object) -> Number:
@@ -308,11 +302,6 @@ def next_of(name: str) -> str:
     return f"next({name})"
 
 
-def _nests(operation: Operation) -> bool:
-    """Whether the first argument is a level deeper; not in sums and products, so that they may have many terms."""
-    return operation.groups != "left"
-
-
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """Return a one-sentence error message for a name not in `known`; it lists the nearest known names first."""
     ordered = list(dict.fromkeys([*_nearest(name[:60], tuple(known), 3), *known]))
@@ -320,14 +309,15 @@ def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     return f"unknown {what} `{_shortened(name)}`; known are {', '.join(ordered[:24])}{more}"
 
 
-def unknown_names(names: Sequence[str], known: Sequence[str]) -> str:
+def unknown_names(names: Iterable[str], known: Sequence[str]) -> str:
     """Return a one-sentence error message for one or several unknown names, each with the nearest known name."""
-    if len(names) == 1:
-        return unknown_name(names[0], known)
-    near = ((name, _nearest(name[:60], tuple(known), 1)) for name in names[:8])
+    first, *others = names
+    if not others:
+        return unknown_name(first, known)
+    near = ((name, _nearest(name[:60], tuple(known), 1)) for name in (first, *others[:7]))
     shown = [f"`{_shortened(name)}`" + (f" (did you mean {found[0]}?)" if found else "") for name, found in near]
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    _, _, listed = unknown_name(names[0], known).partition("; ")
+    more = f" and {len(others) - 7} more" if len(others) > 7 else ""
+    _, _, listed = unknown_name(first, known).partition("; ")
     return f"unknown names {', '.join(shown)}{more}; {listed}"
 
 

@@ -24,9 +24,7 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension, Grid, integer_dimension
 from policygen.quantities.text import WORDS, parse_expression, to_text
-from policygen.tasks.actions import ActionLayout
 from policygen.tasks.load import load_task
-from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
 
 CARTPOLE = load_task("cartpole")
@@ -303,10 +301,10 @@ PROBLEMS = {
     "circle": ("let a = b\nlet b = a + 1\nleft = a\ndown = 0\nright = 0\nup = 0", "a value would need itself (a -> b -> a); rename one of them, or read `prev(a)`, its last value"),
     "missing equations": ("left = 1", "there is no equation for down, right, up; write `down = ...`"),
     "unknown output": ("lft = 1\ndown = 1", "line 1: unknown output `lft`; known are left"),
-    "two equations": ("left = 1\ndown = 0\nup = 0\nright = 0\nleft = row", "line 5: left has another equation than on line 1; write one equation for each output"),
-    "two definitions": ("let a = row\nlet a = column\nleft = a\ndown = 0\nup = 0\nright = 0", "line 2: `a` has another definition than on line 1; write one definition, or give the second one another name"),
-    "assigned again": ("let a = row\na = column\nleft = a\ndown = 0\nup = 0\nright = 0", "line 2: `a` has another definition than on line 1"),
-    "two kinds of bins": ("bins row: 0.5\nbins row: 1.5\n| row | action |\n| * | left |", "line 2: row has another `bins` line, line 1; write its bins once"),
+    "two equations": ("left = 1\ndown = 0\nup = 0\nright = 0\nleft = row", "line 5: `left` has another right-hand side than on line 1; write it once"),
+    "two definitions": ("let a = row\nlet a = column\nleft = a\ndown = 0\nup = 0\nright = 0", "line 2: `a` has another right-hand side than on line 1"),
+    "assigned again": ("let a = row\na = column\nleft = a\ndown = 0\nup = 0\nright = 0", "line 2: `a` has another right-hand side than on line 1"),
+    "two kinds of bins": ("bins row: 0.5\nbins row: 1.5\n| row | action |\n| * | left |", "line 2: `bins row` has another right-hand side than on line 1"),
     "a long line": ("| " + "0" * 20_000 + " | * | up |", "line 1: the line has 20,013 characters; write at most 16,000 a line"),
     "too long": ("x" * (MAX_CHARACTERS + 1), "the reply has 400,001 characters; at most 400,000 are read"),
     "too many features": ("\n".join(f"let f{i} = row" for i in range(MOST_FEATURES + 5)), "line 101: this is feature number 101; write at most 100"),
@@ -331,19 +329,6 @@ def test_the_last_block_with_a_policy_counts_and_lines_keep_their_numbers():
 def test_outputs_of_several_choices_are_called_by_both_names():
     text = "gear_low = x\ngear(high) = y\ngear_reverse = 0\nhorn[1] = total\nhorn_0 = 1"
     assert [to_text(node) for _, node in read(text, PAIR).equations] == ["x", "y", "0", "1", "total"]
-
-
-def test_numbered_observations_are_read_unless_the_text_defines_the_name():
-    parsed = read("Now let let stand.\nlet obs0 = 2*obs1\nleft = obs0 + obs1\nright = 0", CARTPOLE)
-    assert to_text(dict(parsed.equations)["left"]) == "obs0 + velocity"
-
-
-def test_parts_of_a_dict_are_not_called_by_number():
-    room = ActionLayout("parts", parts=(ActionLayout("array", "float32", (1,)),) * 2, keys=("heater", "vent"))
-    actuators = tuple(Actuator(name, (), 0.0, 1.0) for name in room.keys)
-    task = replace(ARM, actuators=actuators, action_layout=room)
-    (found, *_) = problems("vent = x\naction0 = y", task)
-    assert found.startswith("line 2: unknown output `action0`; known are heater, vent")
 
 
 def test_all_problems_are_reported_with_their_own_lines():
@@ -385,22 +370,11 @@ def test_a_revision_may_redefine_a_feature_that_kept_equations_read():
     assert found.startswith("a value would need itself (lean -> lean)")
 
 
-def test_a_feature_of_the_task_that_a_reply_defines_anew_gets_a_name_of_its_own():
-    lander = load_task("lunarlander")
-    text = "let turn = 2*turn + prev(turn)\nmain = -sink\nleft = turn - 0.1\nright = -turn\nnone = 0.05"
-    equations = read(text, lander)
-    assert [name for name, _ in equations.lets] == ["turn_2"]
-    assert to_text(dict(equations.lets)["turn_2"]) == "2*turn + prev(turn_2)"
-    assert read(equations.to_text(), lander) == equations
-    again = read("let turn = 3*turn", lander, incumbent=equations)  # no equation: only the definition
-    assert to_text(dict(again.lets)["turn_2"]) == "3*turn"
-    table = read(
-        "let turn = 2*turn\nbins turn: -1, 1\n| turn | action |\n| 0 | left |\n| 2 | right |\n| * | none |", lander
-    )
-    assert table.grid.names == ("turn_2",)
-    assert to_text(dict(table.lets)["turn_2"]) == "2*turn"
-    same = read("let down = leg1 + leg2 > 0\nmain = down\nleft = 0\nright = 0\nnone = 0", lander)
-    assert same.lets == ()
+def test_a_feature_of_the_task_may_be_repeated_but_not_changed():
+    lander, equations = load_task("lunarlander"), "main = down\nleft = 0\nright = 0\nnone = 0"
+    assert read(f"let down = leg1 + leg2 > 0\n{equations}", lander).lets == ()
+    (found,) = problems(f"let down = leg1\n{equations}", lander)
+    assert found == "line 1: `down` is already a quantity of the task; choose another name for the feature"
 
 
 def test_a_table_over_a_redefined_feature_must_be_complete():

@@ -56,7 +56,6 @@ STATEMENTS.add(
         names=("reward", "ends"),
         read=_read,
         private=_private,
-        reads="the action of the step or a hidden state",
     ),
 )
 METHODS.add(

@@ -57,7 +57,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
         line = min(stated.line for stated in lines.values())
         problems.add(line, "the environment is observed as text", "leave out `next`, `reward` and `ends`")
         return None
-    features = {**dict(task.parsed_features), **parts.features, **parts.private["plant"]}
+    features = {**dict(task.parsed_features), **parts.features, **parts.private}
     quantities = list(dict.fromkeys([*task.observation_names, *features]))
     hidden = tuple(name for word, name in lines if word == HIDDEN)
     if len(hidden) > MOST_HIDDEN:
