@@ -454,14 +454,11 @@ def check_head(record: Any) -> None:
     Raises:
         PolicyError: the format or the kind is missing or unknown.
     """
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        found = record.get("format") if isinstance(record, dict) else None
-        raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {found})" if found else ""))
-    if "kind" not in record:
-        raise PolicyError("damaged policy: the key `kind` is missing")
-    kind = record["kind"]
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise PolicyError(f"damaged policy: there is no kind `{kind}`; known are {', '.join(KINDS)}")
+    stated = record.get("format") if isinstance(record, dict) else None
+    if stated != FORMAT:
+        raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {stated})" if stated else ""))
+    if record.get("kind") not in tuple(KINDS):
+        raise PolicyError(f"damaged policy: there is no kind `{record.get('kind')}`; known are {', '.join(KINDS)}")
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:

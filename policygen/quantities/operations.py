@@ -71,14 +71,6 @@ def _guarded(function: Callable[[float], float], above: float = math.nan) -> Sca
     return guarded
 
 
-def _either(a: float, b: float) -> float:
-    return float(a != 0 or b != 0)
-
-
-def _both(a: float, b: float) -> float:
-    return float(a != 0 and b != 0)
-
-
 def _divide(a: float, b: float) -> float:
     if b != 0.0:
         return a / b
@@ -127,20 +119,20 @@ def _clip(x: float, low: float, high: float) -> float:
     return x if low <= x <= high else _smallest(_largest(x, low), high)
 
 
-def _comparison(name: str, syntax: type[ast.AST], batch: Callable[..., Any], scalar: Callable[..., Any]) -> Operation:
-    return Operation(name, 2, 2, _truth(batch), lambda a, b: float(scalar(a, b)), level=4, syntax=syntax)
+def _test(name: str, syntax: type[ast.AST], batch: Any, scalar: Any, *, level: int = 4, **more: Any) -> Operation:
+    return Operation(name, 2, 2, _truth(batch), lambda a, b: float(scalar(a, b)), level=level, syntax=syntax, **more)
 
 
 ROWS = (
-    Operation("or", 2, 2, _truth(np.logical_or), _either, level=1, groups="left", syntax=ast.Or),
-    Operation("and", 2, 2, _truth(np.logical_and), _both, level=2, groups="left", syntax=ast.And),
+    _test("or", ast.Or, np.logical_or, lambda a, b: a != 0 or b != 0, level=1, groups="left"),
+    _test("and", ast.And, np.logical_and, lambda a, b: a != 0 and b != 0, level=2, groups="left"),
     Operation("not", 1, 1, _truth(np.logical_not), lambda a: float(a == 0), level=3, syntax=ast.Not),
-    _comparison("<", ast.Lt, np.less, operator.lt),
-    _comparison("<=", ast.LtE, np.less_equal, operator.le),
-    _comparison(">", ast.Gt, np.greater, operator.gt),
-    _comparison(">=", ast.GtE, np.greater_equal, operator.ge),
-    _comparison("==", ast.Eq, np.equal, operator.eq),
-    _comparison("!=", ast.NotEq, np.not_equal, operator.ne),
+    _test("<", ast.Lt, np.less, operator.lt),
+    _test("<=", ast.LtE, np.less_equal, operator.le),
+    _test(">", ast.Gt, np.greater, operator.gt),
+    _test(">=", ast.GtE, np.greater_equal, operator.ge),
+    _test("==", ast.Eq, np.equal, operator.eq),
+    _test("!=", ast.NotEq, np.not_equal, operator.ne),
     Operation("+", 2, 2, np.add, operator.add, level=5, groups="left", syntax=ast.Add),
     Operation("-", 2, 2, np.subtract, operator.sub, level=5, groups="left", syntax=ast.Sub),
     Operation("*", 2, 2, np.multiply, operator.mul, level=6, groups="left", syntax=ast.Mult),

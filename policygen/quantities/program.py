@@ -21,6 +21,7 @@ from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previo
 
 INFINITE = 1e6  # replaces an infinite value of a feature or an output, with its sign
 TESTS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "equals", "contains"))  # steps that are 0 or 1
+_FINITE = TESTS | {"finite", "highest"}  # steps whose values are always finite
 Kind = Literal["number", "test", "whole"]
 _DEEPEST = 8  # nested operations of one statement: parsers have limits
 _LOGIC = ("and", "or", "not")
@@ -118,18 +119,15 @@ class Lowering:
                 return self.add("contains", *columns, data=phrase)
             case Call("fixed", (inner,)):
                 return self.lower(inner)
-            case Call("^", (base, Number(exponent))) if exponent in (0.5, 2.0, 3.0):
-                return self._power(self.lower(base), exponent)
+            # Common powers become operations that round in the same way in every language.
+            case Call("^", (base, Number(0.5))):
+                return self.add("sqrt", self.lower(base))
+            case Call("^", (base, Number(2.0 | 3.0 as exponent))):
+                square = self.add("*", *[self.lower(base)] * 2)
+                return square if exponent == 2.0 else self.add("*", square, self.lower(base))
             case Call(function, arguments):
                 return self.add(function, *map(self.lower, arguments))
         raise AssertionError(node)
-
-    def _power(self, base: int, exponent: float) -> int:
-        """Lower a common power to operations that round in the same way in every language."""
-        if exponent == 0.5:
-            return self.add("sqrt", base)
-        square = self.add("*", base, base)
-        return square if exponent == 2.0 else self.add("*", square, base)
 
     def look_up(self, values: Sequence[int], grid: Any, entries: Any) -> int:
         """Return the step that finds the entry of a table for one value per dimension of its grid."""
@@ -146,7 +144,7 @@ class Lowering:
                 step = Step("number", (), OPERATIONS[op].scalar(*(self._steps[i].data for i in arguments)))
             elif op == "finite":
                 step = Step("number", (), finite_number(self._steps[arguments[0]].data))
-        if op == "finite" and self._is_finite(arguments[0]):
+        if op == "finite" and self._steps[arguments[0]].op in _FINITE:
             return arguments[0]
         # NaN does not equal itself: without this, each NaN would be a step of its own.
         key = Step("number", (), "nan") if step.data != step.data else step
@@ -154,12 +152,6 @@ class Lowering:
             self._known[key] = len(self._steps)
             self._steps.append(step)
         return self._known[key]
-
-    def _is_finite(self, position: int) -> bool:
-        step = self._steps[position]
-        return (
-            step.op in TESTS or step.op in ("finite", "highest") or (step.op == "number" and math.isfinite(step.data))
-        )
 
     def program(self, results: Sequence[int]) -> Program:
         """Return a program of the steps that these results need, and of all inputs."""

@@ -238,17 +238,6 @@ def test_a_slow_environment_is_looked_at_for_a_limited_time(monkeypatch):
     assert task.observations[0].seen.endswith("in only 2 steps")
 
 
-def test_numbers_may_be_called_by_their_place():
-    hopper = load_task("Hopper-v5")
-    policy = parse("let x = 2*obs1\naction0 = -obs2\naction1 = x\naction2 = 0", hopper, "linear").policy
-    named = parse("let x = 2*torso_angle\nthigh_torque = -thigh_angle\nleg_torque = x\nfoot_torque = 0", hopper).policy
-    assert policy == named
-    assert parse("action = 2*obs1", load_task("Pendulum-v1"), "linear").policy is not None
-    own = parse("let obs1 = 3*obs0\naction = obs1", load_task("Pendulum-v1"), "linear").policy
-    assert own is not None
-    assert own.to_text() == "let obs1 = 3*x\ntorque = obs1"
-
-
 class Named(Seen):
     observation_names = ("θ", "ω")
 
