@@ -140,11 +140,11 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     if problems:
         return None
     equations = {name: written.get(name) or old[name] for name in outputs}
-    for line, name, rewrite, node in parts.rewrites:
+    for stated, name, rewrite, node in parts.rewrites:
         try:
             equations[name] = rewrite(equations[name], node)
         except ExpressionError as error:
-            problems.refuse(line.line, error)
+            problems.refuse(stated.line, error)
     lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
     if problems:
         return None
