@@ -11,7 +11,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -23,19 +23,17 @@ class Scripted:
     A `status` other than 200 makes it an error: `error` is its message, `code` says what kind where the status does not
     ("insufficient_quota", "invalid_api_key"), `parameter` names the parameter it rejects. `finish` is "stop", "length",
     "content_filter", or "none" for a response without any choice. Token counts may be None: then no usage is reported.
-    `reasoning` goes where the protocol puts it (for OpenAI's, into the field `reasoning_field`). `retry_after` sets the
-    header of that name. `body` replaces the whole response body, a string as it is.
+    `reasoning` goes where the protocol puts it; `retry_after` sets the header of that name. `body` replaces the whole
+    response body, a string as it is.
     """
 
     text: str = ""
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     code: str = ""
     parameter: str = ""
     finish: str = "stop"
     reasoning: str = ""
-    reasoning_field: str = "reasoning_content"
     tokens_in: int | None = 2000
     tokens_out: int | None = 100
     retry_after: float | None = None
@@ -56,8 +54,7 @@ class ChatServer:
     """Answers chat requests with `script`, in order, and keeps what it was asked in `requests`.
 
     GET requests about models are answered from `models` (name -> what is reported of it) and use up no script;
-    `listing`, if given, is the whole answer to a request for their list. Beyond
-    the end of the script every answer is a 500 that says so.
+    `listing`, if given, is the whole answer to a request for their list. Beyond the script every answer is a 400.
     """
 
     def __init__(
@@ -174,8 +171,6 @@ class ChatServer:
                 self.send_header("connection", "close")  # a server that has exited must be gone for its clients too
                 if scripted.retry_after is not None:
                     self.send_header("retry-after", f"{scripted.retry_after:g}")
-                for name, value in scripted.headers.items():
-                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content)
 
@@ -207,7 +202,7 @@ def _openai(scripted: Scripted, model: str) -> dict[str, Any]:
         }
     message: dict[str, Any] = {"role": "assistant", "content": scripted.text or None}
     if scripted.reasoning:
-        message[scripted.reasoning_field] = scripted.reasoning
+        message["reasoning_content"] = scripted.reasoning
     choice = {"index": 0, "message": message, "finish_reason": scripted.finish}
     usage = None
     if scripted.tokens_in is not None and scripted.tokens_out is not None:

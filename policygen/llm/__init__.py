@@ -127,22 +127,14 @@ def read_spec(spec: str) -> Spec:
 def check_address(specs: Sequence[str], base_url: str | None) -> None:
     """Check that `base_url` can be the address of every model whose spec holds none.
 
-    Raises UsageError if one of these models has a provider with its own address, or if two of them have different
-    providers.
+    Raises UsageError if one of these models has a provider with its own address.
     """
-    first = ""
-    for spec, read in zip(specs, map(read_spec, specs), strict=True) if base_url is not None else ():
-        if read.entry is None or not read.entry.server or not read.argument or read.address:
-            continue
-        if read.entry.server == "own":
+    for spec in specs if base_url is not None else ():
+        read = read_spec(spec)
+        if read.entry is not None and read.entry.server == "own" and read.argument and not read.address:
             raise UsageError(
                 f"--base-url is for compatible: and ollama: models, not for {spec}: leave it out, or write the "
                 f"address into the spec, as in {spec}@{base_url}"
-            )
-        first = first or read.name
-        if read.name != first:
-            raise UsageError(
-                f"--base-url is the address of one server: write each model with its own, as in {spec}@{base_url}"
             )
 
 
@@ -167,7 +159,13 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
     """
     check_address([spec], options.base_url)
     read, colon = read_spec(spec), ":" in spec
-    entry, name, argument = _entry_of(read), read.name, read.argument
+    name, argument, entry = read.name, read.argument, read.entry
+    if entry is None:
+        close = difflib.get_close_matches(name, PROVIDERS, n=3)
+        suggestion = f" (did you mean {' or '.join(map(_usage, close))}?)" if close else ""
+        raise UsageError(
+            f"no model provider is called {name!r}{suggestion}; write one of {', '.join(map(_usage, PROVIDERS))}"
+        )
     if colon and not entry.argument:
         raise UsageError(f"{name!r} takes nothing after it: write {name}")
     if not argument and (colon if entry.argument.startswith("[") else entry.argument):
@@ -180,19 +178,6 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
     if read.address:  # a model at another address has scores of its own
         provider.spec = redacted(f"{provider.spec}@{read.address}")
     return provider
-
-
-def _entry_of(read: Spec) -> ProviderEntry:
-    """Return the provider's entry; raise UsageError if there is none."""
-    if read.name == "mcp":
-        raise UsageError("mcp is no model provider: to serve a coding assistant, run policygen mcp TASK or RUN")
-    if read.entry is None:
-        close = difflib.get_close_matches(read.name, PROVIDERS, n=3)
-        suggestion = f" (did you mean {' or '.join(_usage(one) for one in close)}?)" if close else ""
-        raise UsageError(
-            f"no model provider is called {read.name!r}{suggestion}; write one of {', '.join(map(_usage, PROVIDERS))}"
-        )
-    return read.entry
 
 
 def _usage(name: str) -> str:

@@ -16,7 +16,7 @@ from google.genai import errors, types
 
 from policygen.errors import ProviderError, RejectedParameter, UsageError
 from policygen.llm.base import SAMPLING, Diagnosis, LLMOptions, read_reply, short_text, token_count
-from policygen.llm.hosted import HostedModel, find_key, rejected_parameter, require_key, status_of
+from policygen.llm.hosted import HostedModel, find_key, rejected_parameter, require_key
 from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 
@@ -92,8 +92,7 @@ class Gemini(HostedModel):
 
     def _look_up(self) -> Diagnosis:
         found = self._client.models.get(model=self.model)
-        temperature = [] if found.temperature is None else [f"its temperature is {found.temperature:g} unless set"]
-        return self._found(found.name or self.model, found.input_token_limit, found.output_token_limit, *temperature)
+        return self._found(found.name or self.model, found.input_token_limit, found.output_token_limit)
 
     def _refusal(self, error: errors.APIError, sent: Mapping[str, Any]) -> ProviderError:
         message = str(error.message or error)
@@ -114,7 +113,7 @@ class Gemini(HostedModel):
         # A protobuf duration such as `38.5s`.
         stated = (re.fullmatch(r"(\d+(?:\.\d+)?)s", str(detail.get("retryDelay"))) for detail in details)
         delay = next((float(found[1]) for found in stated if found), None)
-        return self._fault(status_of(error.code), message, response, delay)
+        return self._fault(response.status_code if response is not None else 500, message, response, delay)
 
 
 def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:

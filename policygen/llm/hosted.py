@@ -122,14 +122,6 @@ def require_key(provider: str, *names: str) -> Key:
     return key
 
 
-def status_of(code: object) -> int:
-    """Return an HTTP status as an int; 500 if `code` is not a number."""
-    try:
-        return int(str(code))
-    except ValueError:
-        return 500
-
-
 def requested_wait(headers: Mapping[str, str]) -> float | None:
     """Return the server's requested wait in s (`Retry-After-Ms`, or `Retry-After` as number or date), or None.
 
@@ -226,12 +218,12 @@ class HostedModel:
             return Diagnosis(False, (*lines, str(error)))
         return Diagnosis(found.ok, (*lines, *found.lines))
 
-    def _found(self, name: str, reads: int | None, writes: int | None, *more: str) -> Diagnosis:
+    def _found(self, name: str, reads: int | None, writes: int | None) -> Diagnosis:
         """Return the diagnosis for a known model; `reads` and `writes` are its limits in tokens."""
         lines = [f"{self.server} answers at {self.base_url} and knows {name}"]
         if reads:
             lines.append(f"it reads up to {reads} tokens and writes up to {writes or 'an unknown number'}")
-        return Diagnosis(True, (*lines, *more))
+        return Diagnosis(True, tuple(lines))
 
     def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
         """Send one request with the sampling parameters `sent`, and read the answer."""

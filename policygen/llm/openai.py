@@ -134,11 +134,7 @@ class _Chat(HostedModel):
     def _reported(self, model: Model) -> tuple[str, ...]:
         """Return sentences about the model's reported properties."""
         extra = model.model_extra or {}
-        lines = [f"its context is {extra[name]} tokens" for name in _CONTEXT_FIELDS if isinstance(extra.get(name), int)]
-        supported = extra.get("supported_parameters")
-        if isinstance(supported, list):
-            lines.append(f"it takes the parameters {', '.join(sorted(map(str, supported)))}")
-        return tuple(lines)
+        return tuple(f"its context is {extra[x]} tokens" for x in _CONTEXT_FIELDS if isinstance(extra.get(x), int))
 
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
         """Warn if the server cut the prompt without an error.

@@ -81,23 +81,15 @@ def test_a_reply_file_is_awaited_until_it_is_complete(tmp_path: Path, asked: Ask
     assert sorted(path.name for path in folder.iterdir()) == ["prompt-001.md", "reply-001.md"]
 
 
-def test_the_next_request_has_the_next_number_even_for_the_same_prompt(tmp_path: Path, asked: Asked) -> None:
-    (tmp_path / "reply-001.md").write_text("one", encoding="utf-8")
-    (tmp_path / "reply-002.md").write_text("<think>hm</think>two", encoding="utf-8-sig")
-    provider = connect(f"manual:{tmp_path}", LLMOptions())
-    first, second = asked(provider), asked(provider)
-    assert (first.text, second.text, second.reasoning) == ("one", "two", "hm")
-
-
 def test_replies_of_an_interrupted_run_are_used_for_their_own_prompts_only(tmp_path: Path, asked: Asked) -> None:
     other = Prompt((Message("user", "Something else."),))
-    (tmp_path / "reply-001.md").write_text("one", encoding="utf-8")
-    (tmp_path / "reply-002.md").write_text("two", encoding="utf-8")
+    for number, text in enumerate(("one", "<think>hm</think>two", "three"), start=1):
+        (tmp_path / f"reply-00{number}.md").write_text(text, encoding="utf-8-sig")
     interrupted = connect(f"manual:{tmp_path}", LLMOptions())
-    asked(interrupted)
+    assert [asked(interrupted).text, asked(interrupted).text] == ["one", "two"]  # the same prompt has two numbers
     asked(interrupted, other)
     assert asked(connect(f"manual:{tmp_path}", LLMOptions())).text == "one"
-    assert asked(connect(f"manual:{tmp_path}", LLMOptions()), other).text == "two"
+    assert asked(connect(f"manual:{tmp_path}", LLMOptions()), other).text == "three"
 
 
 def test_a_file_may_not_choose_the_folder_of_the_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,34 +41,6 @@ def test_a_reply_is_never_asked_for_without_a_limit(keys: None, asked: Asked) ->
         assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize(
-    "rejected",
-    [
-        Scripted(status=400, error="Unrecognized request argument supplied: temperature"),
-        Scripted(
-            status=422, body={"detail": [{"loc": ["body", "temperature"], "msg": "Extra inputs are not permitted"}]}
-        ),
-        Scripted(
-            status=400, error="invalid temperature: only 1 is allowed for this model", parameter="body.temperature"
-        ),
-    ],
-    ids=["in the message", "in a validator's list", "with a path"],
-)
-def test_a_rejected_parameter_is_recognised_in_other_servers_words(
-    keys: None, asked: Asked, rejected: Scripted
-) -> None:
-    with ChatServer([rejected, Scripted("ok")]) as server, pytest.warns(UserWarning, match="temperature"):
-        assert asked(COMPATIBLE.connect(server.url, temperature=0.5)).text == "ok"
-
-
-def test_a_rejected_parameter_that_was_not_sent_is_final(keys: None, asked: Asked) -> None:
-    with (
-        ChatServer([Scripted(status=400, error="Unsupported: 'model'", parameter="model")]) as server,
-        pytest.raises(ProviderError, match="400: Unsupported: 'model'"),
-    ):
-        asked(OPENAI.connect(server.url, temperature=0.5))
-
-
 def test_no_key_of_openai_goes_to_another_server(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")

@@ -77,25 +77,20 @@ def test_all_that_templates_get_is_plain_data_and_frozen_views_of_it(case: tuple
 
 
 REACHING = [
-    "{{ task.grid.bins_of([1, 2, 3]).tofile('PATH') }}",
-    "{{ random.policy.save('PATH') }}",
     "{{ best.policy.save('PATH') }}",
     "{{ leak.tofile('PATH') }}",
-    "{{ leak.mean().tofile('PATH') }}",
     "{{ leak['tofile']('PATH') }}",
     "{{ [leak] | map(attribute='tofile') | first }}",
     "{{ leak | first | attr('tofile') }}",
     "{{ [leak] | map('tofile', 'PATH') | list }}",
-    "{{ number_of.tofile('PATH') }}",
     "{{ path.write_text('x') }}",
     "{{ policy.save('PATH') }}",
-    "{{ policy.to_text() }}",
     "{{ '{0.tofile}'.format(leak) }}",
-    "{{ '{0.task.grid.bins_of}'.format(policy) }}",
     "{% set f = policy.save %}{{ f('PATH') }}",
     "{{ range.__class__ }}",
+    "{{ cycler.__init__.__globals__.os.system('true') }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "{{ self._TemplateReference__context }}",
-    "{{ loop.__init__ }}",
     "{% for x in [1] %}{{ loop._iterable }}{% endfor %}",
 ]
 
@@ -104,12 +99,7 @@ REACHING = [
 def test_even_what_slips_in_cannot_be_used(small: tuple[Context, RunConfig], tmp_path: Path, text: str) -> None:
     target = tmp_path / "target"
     context, config = small
-    slipped = {
-        "leak": np.arange(3.0),
-        "number_of": np.float64(1),
-        "path": target,
-        "policy": context.incumbent,
-    }
+    slipped = {"leak": np.arange(3.0), "path": target, "policy": context.incumbent}
     written(text.replace("PATH", str(target)))
     with pytest.raises(TemplateError, match=r"unsafe|not safely callable|no attribute|undefined|No filter named"):
         render_template("improve", {**template_variables(context, config), **slipped})
@@ -159,17 +149,10 @@ def test_a_huge_template_is_one_sentence(small: tuple[Context, RunConfig]) -> No
     ("text", "said"),
     [
         ("{{ '{:.2f} of {{x}}, {a}'.format(1.234, a=task.name) }}", "1.23 of {x}, frozenlake"),
-        ("{{ '{x}'.format_map({'x': 1}) }}", "1"),
-        ("{{ '%5.1f|%s' % (2.25, task.name) }} {{ '%d' | format(3) }}", "2.2|frozenlake 3"),
         ("{{ cycler(1, 2).next() }} {{ dict(a=1).a }} {{ namespace(a=2).a }}", "1 1 2"),
-        ("{% set j = joiner(',') %}{{ j() }}{{ j() }}", ","),
         ("{% for x in [1, 2] %}{{ loop.cycle('a', 'b') }}{{ loop.length }} {% endfor %}", "a2 b2"),
         ("{% macro m(x) %}{{ x }}{{ caller() }}{% endmacro %}{% call m(1) %}hi{% endcall %}", "1hi"),
         ("{% block b %}B{% endblock %}{{ self.b() }}", "BB"),
-        ("{% for x in [[1, [2]], 3] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}", "123"),
-        ("{{ [3, 1, 2] | sort | batch(2, 0) | list }} {{ [1, 2] | sum }}", "[[1, 2], [3, 0]] 3"),
-        ("{{ ['a', 'b'] | join('-') }} {{ 'ab' | center(6) }}|{{ 'a\nb' | indent(2) }}", "a-b   ab  |a\n  b"),
-        ("{% set a, b = 1, 2 %}{{ a + b }} {{ 2**10 }} {{ 7 // 2 }} {{ 7 % 4 }} {{ -(1.5) }}", "3 1024 3 3 -1.5"),
         ("{{ [1, 2, 3][1:] }} {{ task.observations | map(attribute='name') | list }}", "[2, 3] ['square']"),
         ("{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %} {{ 'a b'.split() | last }}", "a1 b"),
         ('{% include ["nope.j2", "_said.j2"] %}{% include "nope.j2" ignore missing %}', "said"),
