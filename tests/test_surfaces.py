@@ -1,67 +1,38 @@
-"""Surfaces print facts: none computes an interval, a spread or a number of its own, or names a score by itself."""
+"""Surfaces print facts: none computes an interval, a spread or a p-value of its own, or names a score by itself."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-import pytest
 from support import CHECKOUT
 
 import policygen
 
 PACKAGE = Path(policygen.__file__).parent
-SURFACES = [
-    *(PACKAGE / f"{name}.py" for name in ("progress", "api", "runs/reading")),
-    *(PACKAGE / "cli").glob("*.py"),
-    *(PACKAGE / "extensions" / f"{name}.py" for name in ("notebook", "trackers", "robust", "film", "mcp_server")),
-    *(path for room in ("page", "seats", "sweeps") for path in (PACKAGE / "extensions" / room).glob("*.py")),
-    *(PACKAGE / "extensions" / "plots" / f"{name}.py" for name in ("curves", "groups", "style", "traces")),
-    *(PACKAGE / "extensions" / "compare" / f"{name}.py" for name in ("comparison", "contenders")),
-    *(path for path in (CHECKOUT / "results" / "benchmarks").rglob("*.py") if not path.name.startswith("test_")),
-]
-# Functions from which an interval of a mean is made; each surface takes the interval from a fact or a statistic.
-SPREADS = {"std", "stdev", "var", "sem", "ppf", "bootstrap", "stdtrit", "t_quantile", "interval"}
-QUANTILES = {1.96, 1.959964, 1.645}
-# A ratio of times has a geometric mean, whose interval is not symmetric; inputs of a model are scaled by their spread;
-# means over runs have bootstrap intervals.
-OWN_INTERVALS = {"adviser.py": {"half_interval"}, "encode.py": {"std"}}
-OWN_INTERVALS |= {"curves.py": {"bootstrap"}, "comparison.py": {"std"}}
-
-
-def intervals(source: str) -> list[str]:
-    """The names and numbers in a program from which an interval is computed."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            found += [name] if name in SPREADS | {"half_interval"} else []
-        elif isinstance(node, ast.Constant) and isinstance(node.value, float):
-            found += [str(node.value)] if node.value in QUANTILES else []
-    return found
-
-
-def test_an_interval_is_recognised() -> None:
-    assert intervals("half = 1.96 * np.std(x) / math.sqrt(len(x))") == ["1.96", "std"]
-    assert intervals("half = half_interval(x); low, high = t.interval(0.95, 3)") == ["half_interval", "interval"]
-    assert intervals("score.ci95; axes.plot(x)") == []
-
-
-@pytest.mark.parametrize("path", SURFACES, ids=lambda path: str(path.relative_to(path.parents[2])))
-def test_no_surface_computes_an_interval(path: Path) -> None:
-    found = set(intervals(path.read_text(encoding="utf-8"))) - OWN_INTERVALS.get(path.name, set())
-    assert found == set(), f"{path.name}: take the interval from policygen.runs.facts (`plus_minus`) or from a score"
-
-
-# Calls of which intervals and p-values are made, and `ddof`, the mark of a spread of a sample.
+# Calls from which intervals and p-values are made, and `ddof`, the mark of the spread of a sample.
 FORMULAS = {
     *("ddof", "sem", "ppf", "cdf", "sf", "stdtr", "stdtrit", "betaincinv", "betainc", "bootstrap", "multinomial"),
     *("permutation_test", "ttest_1samp", "ttest_ind", "ttest_ind_from_stats", "ttest_rel", "mannwhitneyu", "wilcoxon"),
+    *("t_quantile", "stdev", "interval", "a normal quantile"),
 }
+# What prints, moreover takes each interval from a fact or a score.
+SPREADS = FORMULAS | {"std", "var", "half_interval"}
+SURFACES = (
+    *("progress.py", "api.py", "runs/reading.py", "cli/", "benchmarks/"),
+    *(
+        f"extensions/{name}"
+        for name in ("notebook", "trackers", "robust", "film", "mcp_server", "page", "seats", "sweeps")
+    ),
+    *(f"extensions/plots/{name}" for name in ("curves", "groups", "style", "traces")),
+    *("extensions/compare/comparison.py", "extensions/compare/contenders.py"),
+)
 PLACES = {
     "episodes/score.py": {"ddof", "stdtr", "stdtrit", "ttest_ind"},  # returns of episodes
     "episodes/requirements.py": {"betaincinv"},  # shares of episodes
     "extensions/plots/curves.py": {"bootstrap"},  # scores of runs
+    "benchmarks/adviser.py": {"half_interval"},  # a geometric mean, whose interval is not symmetric
+    "benchmarks/encode.py": {"std"},  # inputs of a model are scaled by their spread
 }
 
 
@@ -72,15 +43,23 @@ def formulas(source: str) -> set[str]:
         if isinstance(node, ast.Call):
             found.add(node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""))
             found |= {keyword.arg or "" for keyword in node.keywords}
-        elif isinstance(node, ast.Constant) and node.value in QUANTILES | {2.576}:
+        elif isinstance(node, ast.Constant) and node.value in {1.96, 1.959964, 1.645, 2.576}:
             found.add("a normal quantile")
-    return found & (FORMULAS | {"a normal quantile"})
+    return found & SPREADS
 
 
-def test_each_formula_stands_in_one_place() -> None:
-    assert formulas("half = 1.96 * x.std(ddof=1); p = ttest_rel(a, b)") == {"a normal quantile", "ddof", "ttest_rel"}
-    found = {path.relative_to(PACKAGE).as_posix(): formulas(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
-    assert {name: own for name, own in found.items() if own} == PLACES
+def test_each_formula_stands_in_one_place_and_no_surface_computes_an_interval() -> None:
+    assert formulas("half = 1.96 * x.std(ddof=1)") == {"a normal quantile", "ddof", "std"}
+    assert formulas("p = ttest_rel(a, b); half_interval(x)") == {"ttest_rel", "half_interval"}
+    assert formulas("score.ci95; axes.plot(x)") == set()
+    found = {}
+    for root, folder in ((PACKAGE, PACKAGE), (CHECKOUT / "results", CHECKOUT / "results" / "benchmarks")):
+        for path in folder.rglob("*.py"):
+            name = path.relative_to(root).as_posix()
+            own = formulas(path.read_text("utf-8")) & (SPREADS if name.startswith(SURFACES) else FORMULAS)
+            if own and not path.name.startswith("test_"):
+                found[name] = own
+    assert found == PLACES, "take the interval from policygen.runs.facts (`plus_minus`) or from a score"
 
 
 def test_only_the_table_of_facts_names_the_final_score() -> None:

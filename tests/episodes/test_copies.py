@@ -13,8 +13,6 @@ import pytest
 from played import CARTPOLE, assert_equal, assert_same, by_hand, needs_envpool, policy_for
 from support import discovered
 
-import policygen.episodes.copies
-import policygen.episodes.players
 from policygen.episodes.copies import COPIES, STEP_BY_STEP, PooledCopies, pool_for
 from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
@@ -85,49 +83,31 @@ def test_an_episode_does_not_depend_on_those_that_its_environment_played_before(
         assert_equal(used.play(policy, [2]), alone)
 
 
-class Counting(gym.Wrapper[Any, Any, Any, Any]):
-    """Counts the steps of all environments."""
-
-    steps = 0
-
-    def step(self, action: Any) -> Any:
-        Counting.steps += 1
-        return self.env.step(action)
+def test_copies_take_no_step_after_the_end_of_an_episode() -> None:
+    with Simulator(discovered("FrozenLake-v1")) as simulator:
+        played = simulator.play(RandomActor(simulator.task, 0), range(80))
+        assert len({t.length for t in played}) > 5
+        assert simulator.steps == sum(t.length for t in played)  # counted around each environment
 
 
-def test_copies_take_no_step_after_the_end_of_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = policygen.episodes.players.make_env
-    for module in (policygen.episodes.copies, policygen.episodes.players):
-        monkeypatch.setattr(module, "make_env", lambda task: Counting(make(task)))
-    task = discovered("FrozenLake-v1")
-    Counting.steps = 0
+def test_episodes_whose_simulation_diverges_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pendulum: Any = pytest.importorskip("gymnasium.envs.mujoco.inverted_pendulum_v5").InvertedPendulumEnv
+    reset, step = pendulum.reset, pendulum.step
+
+    def start(self: Any, *, seed: int, **options: Any) -> Any:
+        self.diverges = seed % 2
+        return reset(self, seed=seed, **options)
+
+    def move(self: Any, action: Any) -> Any:
+        if self.diverges:
+            self.data.qvel[:] = 1e12
+        return step(self, action)
+
+    task = replace(load_task("inverted-pendulum"), max_steps=20)
+    monkeypatch.setattr(pendulum, "reset", start)
+    monkeypatch.setattr(pendulum, "step", move)
     with Simulator(task) as simulator:
-        played = simulator.play(RandomActor(task, 0), range(80))
-    assert len({t.length for t in played}) > 5
-    assert Counting.steps == sum(t.length for t in played)
-
-
-def test_episodes_whose_simulation_diverges_are_marked() -> None:
-    mujoco_envs = pytest.importorskip("gymnasium.envs.mujoco.inverted_pendulum_v5")
-
-    class Diverging(mujoco_envs.InvertedPendulumEnv):  # type: ignore[name-defined,misc]
-        def reset(self, *, seed: int | None = None, **kwargs: Any) -> Any:
-            self.diverges = seed is not None and seed % 2
-            return super().reset(seed=seed, **kwargs)
-
-        def step(self, action: Any) -> Any:
-            if self.diverges:
-                self.data.qvel[:] = 1e12
-            return super().step(action)
-
-    gym.register("Diverging-v0", Diverging, max_episode_steps=20)
-    try:
-        task = policygen.load_task("Diverging-v0")
-        with Simulator(task) as simulator:
-            played = simulator.play(RandomActor(task, 0), range(6))
-        assert [t.unstable for t in played] == [False, True] * 3
-    finally:
-        del gym.registry["Diverging-v0"]
+        assert [t.unstable for t in simulator.play(RandomActor(task, 0), range(6))] == [False, True] * 3
 
 
 @pytest.mark.parametrize(("engine", "name"), [("copies", "halfcheetah"), ("vector", "pendulum")])
@@ -192,64 +172,42 @@ def test_envpool_steps_as_gymnasium_does_from_equal_states(gym_id: str) -> None:
     env.close()
 
 
-HOPPING = "\n".join(f"{joint}_torque = -0.5*{joint} - 0.1*{joint}_rate" for joint in ("hip", "knee", "ankle"))
-LANDING = "none = 0.1\nleft = 0.5*x + vx - angle - spin\nright = angle + spin - 0.5*x - vx\nmain = -y - 2*vy"
-STRIDING = (
-    "hip1_drive = 0.9*sin(6*hip2)\nknee1_drive = 0.4 - knee1\nhip2_drive = 0.9*sin(6*hip1)\nknee2_drive = 0.4 - knee2"
-)
-# The same episodes with the rhythm of a clock.
+# They remember: a clock, an earlier action and an earlier observation.
 CLOCKED = "let phase = mod(prev(phase) + 0.4, 2*pi)\nlet beat = sin(phase)\n"
-REMEMBERING = {
-    "hopper": CLOCKED
-    + "hip_torque = beat + prev(hip_torque)\nknee_torque = -knee\nankle_torque = 0.5*prev(lean, lean)",
-    "lunarlander": CLOCKED + LANDING + " + 0.1*beat + 0.1*prev(main)",
-    "bipedalwalker": CLOCKED + STRIDING + " + beat + 0.1*prev(hip1_drive)",
+POLICIES = {
+    "hopper": "hip_torque = beat + prev(hip_torque)\nknee_torque = -knee\nankle_torque = 0.5*prev(lean, lean)",
+    "lunarlander": "none = 0.1\nleft = 0.5*x + vx - angle - spin\nright = angle + spin - 0.5*x - vx\n"
+    "main = -y - 2*vy + 0.1*beat + 0.1*prev(main)",
+    "bipedalwalker": "hip1_drive = 0.9*sin(6*hip2)\nknee1_drive = 0.4 - knee1\nhip2_drive = 0.9*sin(6*hip1)\n"
+    "knee2_drive = 0.4 - knee2 + beat + 0.1*prev(hip1_drive)",
 }
-needs_box2d = pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
 
 
 @needs_envpool
-@needs_box2d
-@pytest.mark.parametrize("name", REMEMBERING)
-def test_an_episode_in_envpool_depends_on_its_policy_and_seed_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = policy_for(name, REMEMBERING[name])
-    policy = replace(policy, task=replace(policy.task, max_steps=200))
-    pool = pool_of(policy.task)
-    seeds = list(range(7))
-    together = pool.play(policy, seeds)
-    assert len({t.length for t in together}) > 1  # rows are compacted as episodes end
-    assert_equal([pool.play(policy, [seed])[0] for seed in seeds[:3]], together[:3])
-    monkeypatch.setattr(PooledCopies, "most", 3)
-    assert_equal(pool.play(policy, seeds), together)
-    assert not np.array_equal(together[0].observations[0], together[1].observations[0])
-    # Starts differ from Gymnasium's, so the controller, with which all engines agree, stands for the other engines.
-    controller = policy.controller()
-    for trajectory in together:
-        controller.reset()
-        acted = [controller(observation) for observation in trajectory.observations[:-1]]
-        assert np.array_equal(np.array(acted), trajectory.actions)
-
-
-@needs_envpool
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("hopper", HOPPING),
-        pytest.param("lunarlander", LANDING, marks=needs_box2d),
-        pytest.param("bipedalwalker", STRIDING, marks=needs_box2d),
-    ],
-)
-def test_envpool_repeats_itself_and_agrees_with_gymnasium_statistically(name: str, text: str) -> None:
-    policy = policy_for(name, text)
+@pytest.mark.skipif(importlib.util.find_spec("Box2D") is None, reason="Box2D is not installed")
+@pytest.mark.parametrize("name", POLICIES)
+def test_an_episode_in_envpool_depends_on_its_policy_and_seed_and_has_gymnasiums_law(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = policy_for(name, CLOCKED + POLICIES[name])
     policy = replace(policy, task=replace(policy.task, max_steps=150))
     pool, seeds = pool_of(policy.task), episode_seeds(0, "engines", 60)
     pooled = pool.play(policy, seeds)
-    assert_equal(pooled[:20], pool.play(policy, seeds[:20]))
+    assert len({t.length for t in pooled}) > 1  # rows are compacted as episodes end
+    assert_equal([pool.play(policy, [seed])[0] for seed in seeds[:3]], pooled[:3])
+    assert not np.array_equal(pooled[0].observations[0], pooled[1].observations[0])
+    controller = policy.controller()
+    for trajectory in pooled[:7]:
+        controller.reset()
+        acted = [controller(observation) for observation in trajectory.observations[:-1]]
+        assert np.array_equal(np.array(acted), trajectory.actions)
     with Simulator(policy.task) as simulator:
         assert same_law(pooled, simulator.play(policy, seeds))
-    if name == "hopper":  # the comparison notices one step of 150
-        with Simulator(replace(policy.task, max_steps=149)) as simulator:
-            assert not same_law(pooled, simulator.play(policy, seeds))
+    usual = int(np.median([t.length for t in pooled]))
+    with Simulator(replace(policy.task, max_steps=usual - 1)) as simulator:
+        assert not same_law(pooled, simulator.play(policy, seeds)), "the comparison notices a step"
+    monkeypatch.setattr(PooledCopies, "most", 3)
+    assert_equal(pool.play(policy, seeds[:7]), pooled[:7])
 
 
 def same_law(ones: list[Trajectory], others: list[Trajectory]) -> bool:
