@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import tracemalloc
 from pathlib import Path
 
@@ -35,47 +36,33 @@ def seeds(episodes) -> list[int]:
     return [e.trajectory.seed for e in episodes]
 
 
-def test_the_best_are_ordered_and_of_equals_the_later_comes_first():
+def test_episodes_are_ordered_by_return_the_later_of_equals_first_and_found_by_attempt():
     buffer = filled([1, 3, 2, 3, 1])
-    assert seeds(buffer.best(4)) == [3, 1, 2, 4]
-    assert seeds(buffer.best(99)) == [3, 1, 2, 4, 0]
-    assert buffer.best(0) == []
+    assert [seeds(buffer.best(n)) for n in (0, 4, 99)] == [[], [3, 1, 2, 4], [3, 1, 2, 4, 0]]
     assert ReplayBuffer().best(3) == []
-    assert buffer.returns.tolist() == [1, 3, 2, 3, 1]
-
-
-def test_episodes_are_found_by_the_attempt_that_played_them():
-    buffer = ReplayBuffer()
-    buffer.add([episode(1, seed=1), episode(2, seed=2)])
-    buffer.add([episode(3, seed=3, attempt=4)])
-    assert seeds(buffer.of_attempt(0)) == [1, 2]
-    assert seeds(buffer.of_attempt(4)) == [3]
-    assert buffer.of_attempt(2) == []
-    assert [seeds(buffer.of_attempt(0, last)) for last in (0, 1, 2, 9)] == [[], [2], [1, 2], [1, 2]]
-    assert [e.attempt for e in buffer] == [0, 0, 4]
-    assert (len(buffer), buffer.transitions) == (3, 9)
+    buffer.add([episode(5, seed=7), episode(4, seed=8)])
+    assert [seeds(buffer.of_attempt(0, last)) for last in (None, 0, 1, 9)] == [[0, 7, 8], [], [8], [0, 7, 8]]
+    assert (seeds(buffer.of_attempt(4)), buffer.of_attempt(9)) == ([4], [])
+    assert (len(buffer), buffer.transitions, buffer.returns.tolist()) == (7, 21, [1, 3, 2, 3, 1, 5, 4])
 
 
 @pytest.mark.parametrize("capacity", [1, 1_800, 4_000])
 @pytest.mark.parametrize("order", ["drawn", "rising", "falling"])
 def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
     rng = np.random.default_rng(capacity)
-    drawn = {"drawn": rng.integers(-9, 9, 150), "rising": np.arange(150), "falling": np.arange(150)[::-1]}[order]
-    episodes = [(int(value), int(rng.integers(1, 8))) for value in drawn]
+    values = {"drawn": rng.integers(-9, 9, 150), "rising": np.arange(150), "falling": np.arange(150)[::-1]}[order]
     buffer = ReplayBuffer(capacity)
-    for i, (value, length) in enumerate(episodes):
-        buffer.add([episode(value, length, i, i)])
+    for i, value in enumerate(values.tolist()):
+        buffer.add([episode(value, int(rng.integers(1, 8)), i, i)])
         assert buffer.transitions == sum(e.trajectory.length for e in buffer)
-        assert len(buffer.returns) == len(buffer)
         # Only what is spared may exceed the bound: the extremes and the latest.
         size = buffer.transitions + EPISODE_OVERHEAD * len(buffer)
         assert size <= capacity or len(buffer) <= 2 * KEPT_EXTREMES + 1
+        assert seeds(buffer) == sorted(seeds(buffer))
         assert seeds(buffer)[-1] == i
-    values = sorted(value for value, _ in episodes)
-    n = min(KEPT_EXTREMES, len(values))
-    assert [e.trajectory.episode_return for e in buffer.best(n)] == values[::-1][:n]
-    assert sorted(buffer.returns.tolist())[:n] == values[:n]
-    assert seeds(buffer) == sorted(seeds(buffer))
+    left = sorted(buffer.returns.tolist())
+    assert left[:KEPT_EXTREMES] == sorted(values)[:KEPT_EXTREMES]
+    assert left[-KEPT_EXTREMES:] == sorted(values)[-KEPT_EXTREMES:]
 
 
 def test_the_oldest_middling_episodes_go_first():
@@ -140,31 +127,28 @@ def with_arrays(folder: Path, **changes) -> bytes:
     return (folder / "changed.npz").read_bytes()
 
 
-def single_array(folder: Path) -> bytes:
-    np.save(folder / "one.npy", np.zeros(3))
-    return (folder / "one.npy").read_bytes()
-
-
 DAMAGED = {
     "text": lambda folder: b"not an archive at all",
     "cut short": lambda folder: saved(folder)[:-60],
     "flipped bits": lambda folder: bytes(b ^ 255 if 200 < i < 260 else b for i, b in enumerate(saved(folder))),
-    "one array alone": single_array,
-    "an array missing": lambda folder: with_arrays(folder, rewards=None),
-    "steps missing": lambda folder: with_arrays(folder, rewards=np.zeros(5, np.float32)),
-    "two rewards a step": lambda folder: with_arrays(folder, rewards=np.zeros((9, 2), np.float32)),
-    "no reward a step": lambda folder: with_arrays(folder, rewards=np.zeros((9, 0), np.float32)),
-    "seeds missing": lambda folder: with_arrays(folder, seeds=np.zeros(1, np.int64)),
-    "no seeds": lambda folder: with_arrays(folder, seeds=None),
-    "seeds that are no whole numbers": lambda folder: with_arrays(folder, seeds=np.full(3, np.nan)),
-    "attempts that are no whole numbers": lambda folder: with_arrays(folder, attempts=np.full(3, np.nan)),
-    "ends that are numbers": lambda folder: with_arrays(folder, terminated=np.ones(3, np.int64)),
-    "flat observations": lambda folder: with_arrays(folder, observations=np.zeros(12, np.float32)),
-    "heights of other steps": lambda folder: with_arrays(folder, unobserved=np.zeros((5, 0), np.float32)),
-    "another mark": lambda folder: with_arrays(folder, format=np.array("something/1")),
-    "no mark": lambda folder: with_arrays(folder, format=None),
-    "a mark of numbers": lambda folder: with_arrays(folder, format=np.zeros(3)),
-    "objects": lambda folder: with_arrays(folder, seeds=np.array([{}, {}, {}], object)),
+    **{
+        name: lambda folder, changes=changes: with_arrays(folder, **changes)
+        for name, changes in {
+            "an array missing": {"rewards": None},
+            "steps missing": {"rewards": np.zeros(5, np.float32)},
+            "no reward a step": {"rewards": np.zeros((9, 0), np.float32)},
+            "seeds missing": {"seeds": np.zeros(1, np.int64)},
+            "no whole numbers": {"attempts": np.full(3, np.nan)},
+            "lengths below 0": {"lengths": np.array([12, -6, 3])},
+            "ends that are numbers": {"terminated": np.ones(3, np.int64)},
+            "flat observations": {"observations": np.zeros(12, np.float32)},
+            "heights of other steps": {"unobserved": np.zeros((5, 0), np.float32)},
+            "another mark": {"format": np.array("something/1")},
+            "no mark": {"format": None},
+            "a mark of numbers": {"format": np.zeros(3)},
+            "objects": {"seeds": np.array([{}, {}, {}], object)},
+        }.items()
+    },
 }
 
 
@@ -177,19 +161,12 @@ def test_a_damaged_buffer_is_refused_in_one_sentence(tmp_path, damage):
     assert "\n" not in str(refusal.value)
 
 
-def test_what_follows_from_an_attempts_episodes_is_made_once_until_episodes_are_left_out():
-    buffer = filled([1.0, 2.0], capacity=9)
-    made: list[int] = []
-
-    def make() -> int:
-        made.append(len(buffer))
-        return made[-1]
-
-    assert [buffer.cached("key", make) for _ in range(3)] == [2, 2, 2]
-    assert buffer.cached("another", make) == 2
+def test_a_value_is_cached_until_episodes_are_evicted():
+    buffer, made = filled([1.0, 2.0], capacity=9), itertools.count()
+    assert [buffer.cached("key", lambda: next(made)) for _ in range(3)] == [0, 0, 0]
+    assert buffer.cached("another", lambda: next(made)) == 1
     buffer.add([episode(3.0), episode(4.0)])  # more than fits
-    assert buffer.cached("key", make) == len(buffer)
-    assert len(made) == 3
+    assert buffer.cached("key", lambda: next(made)) == 2
 
 
 def test_the_form_of_a_buffer_is_marked_and_a_later_one_is_refused(tmp_path):

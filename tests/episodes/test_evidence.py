@@ -30,17 +30,9 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def episode(rewards: list[float], terminated: bool, terms: tuple[tuple[str, float], ...] = ()) -> Trajectory:
-    n = len(rewards)
-    return Trajectory(
-        np.zeros((n + 1, 1), np.float32),
-        np.zeros(n, np.int16),
-        np.array(rewards, np.float32),
-        float(sum(rewards)),
-        0,
-        terminated,
-        not terminated,
-        terms,
-    )
+    seen, acted = np.zeros((len(rewards) + 1, 1), np.float32), np.zeros(len(rewards), np.int16)
+    paid = np.array(rewards, np.float32)
+    return Trajectory(seen, acted, paid, sum(rewards), 0, terminated, not terminated, terms)
 
 
 def kept(*trajectories: Trajectory) -> list[Episode]:
@@ -48,11 +40,8 @@ def kept(*trajectories: Trajectory) -> list[Episode]:
 
 
 def test_a_shortfall_is_the_steps_that_lost_most_against_the_mean_of_the_episodes():
-    usual, slow, short = (
-        episode([1.0] * 6, False),
-        episode([1.0, 0.5, 1.0, -2.0, 1.0, 1.0], False),
-        episode([4.0], True),
-    )
+    usual, short = episode([1.0] * 6, False), episode([4.0], True)
+    slow = episode([1.0, 0.5, 1.0, -2.0, 1.0, 1.0], False)
     mean = mean_rewards(kept(usual, slow, short))
     assert mean.tolist() == [2.0, 0.75, 1.0, -0.5, 1.0, 1.0]
     assert shortfall(mean - slow.rewards) == Shortfall(0, 3, 2.75)
@@ -77,23 +66,29 @@ def test_the_account_says_what_early_ends_cost_and_when_points_come():
     assert account([], 100) is None
     falling = account(kept(episode([-1.0] * 10, True)), 100)
     assert falling["lost"] == 0  # ending early spares costs
-
-
-def test_an_episode_may_end_early_for_its_success():
-    assert reached_its_goal(episode([-1.0] * 80 + [0.0], True), -100)  # Acrobot
-    assert reached_its_goal(episode([-1.0] * 120, True), -110)  # MountainCar
-    assert reached_its_goal(episode([-0.01] * 80 + [100.0], True), 90)  # MountainCarContinuous
-    assert reached_its_goal(episode([0.6, -0.1] * 625, True), 300)  # a walker at the far end
-    assert not reached_its_goal(episode([1.0] * 488, True), 475)  # every step pays: the pole has fallen
-    assert reached_its_goal(episode([0.0] * 20 + [1.0], True), None)  # FrozenLake
-    assert reached_its_goal(episode([1.0], True), None)  # a hand of cards, won
-    assert not reached_its_goal(episode([-1.0], True), None)
-    assert not reached_its_goal(episode([0.0] * 20, True), None)  # a hole
-    assert not reached_its_goal(episode([1.0, 1.1, 1.2, 1.3], True), 3800)  # a hopper that falls forward
-    assert not reached_its_goal(episode([0.1, -0.1, 0.2, -100.0], True), 300)  # a walker that falls
-    assert not reached_its_goal(episode([-1.0] * 80 + [0.0], False), None)
     found = account(kept(episode([-1.0] * 80 + [0.0], True), episode([-1.0] * 100, False)), 100)
     assert (found["reached"], found["reached_steps"], found["failed"]) == (1, (81, 81), 0)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "solved", "reached"),
+    [
+        ([-1.0] * 80 + [0.0], -100, True),  # Acrobot
+        ([-1.0] * 120, -110, True),  # MountainCar
+        ([-0.01] * 80 + [100.0], 90, True),  # MountainCarContinuous
+        ([0.6, -0.1] * 625, 300, True),  # a walker at the far end
+        ([1.0] * 488, 475, False),  # every step pays: the pole has fallen
+        ([0.0] * 20 + [1.0], None, True),  # FrozenLake
+        ([1.0], None, True),  # a hand of cards, won
+        ([-1.0], None, False),
+        ([0.0] * 20, None, False),  # a hole
+        ([1.0, 1.1, 1.2, 1.3], 3800, False),  # a hopper that falls forward
+        ([0.1, -0.1, 0.2, -100.0], 300, False),  # a walker that falls
+    ],
+)
+def test_an_episode_may_end_early_for_its_success(rewards, solved, reached):
+    assert reached_its_goal(episode(rewards, True), solved) == reached
+    assert not reached_its_goal(episode(rewards, False), solved)
 
 
 @pytest.mark.parametrize("task_name", ["reacher", "hopper", "inverted-double-pendulum"])

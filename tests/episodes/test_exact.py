@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from played import CLUMSY, policy_for
 from support import discovered
 
 from policygen.episodes.exact import FiniteMDP, best_return, exact_score, finite_mdp
 from policygen.episodes.players import Simulator, evaluate
-from policygen.episodes.score import episode_seeds, number
+from policygen.episodes.score import number
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
 
@@ -68,23 +67,11 @@ def test_what_the_published_transitions_do_not_say_is_not_called_exact():
     assert finite_mdp(replace(taxi, kwargs=(("fickle_passenger", True),))) is None
 
 
-# --- evaluate ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_horizon_is_that_of_the_task_that_is_asked_about():
     policy = TablePolicy.from_actions(LAKE, (2,) * 16)
     short = replace(LAKE, max_steps=6)
     assert evaluate(policy, (), task=short).mean == evaluate(TablePolicy.from_actions(short, (2,) * 16), ()).mean
     assert evaluate(policy, (), task=short).mean < evaluate(policy, ()).mean
-
-
-def test_a_sampled_score_keeps_the_seeds_it_was_played_on():
-    policy = policy_for("cartpole", CLUMSY)
-    seeds = episode_seeds(0, "final", 12)
-    score = evaluate(policy, seeds)
-    assert (score.seeds, score.engine, score.exact, score.episodes) == (seeds, "vector", False, 12)
-    assert evaluate(policy, seeds) == score
-    assert evaluate(policy, seeds[:6]).returns == score.returns[:6]
 
 
 # --- the optimum ------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ FAR = (120.0, 130.0) * 3
         (scored(*HUNDREDS[1:], 0.0), scored(*HUNDREDS), "undecided", True),  # uncertain, but much
         (scored(*HUNDREDS[1:], 200.0), scored(*HUNDREDS), "undecided", False),
         (scored(*FAR), scored(*HUNDREDS), "better", False),
+        (scored(*(101.0,) * 6), scored(*HUNDREDS), "better", False),  # equal differences leave no doubt
         (scored(*FAR, violated=1), scored(*HUNDREDS), "worse", True),
         (scored(*FAR, violated=1, allowed=0.2), scored(*HUNDREDS), "better", False),
         (scored(*[0.0] * 6), scored(*HUNDREDS, violated=2), "better", False),

@@ -63,21 +63,6 @@ def test_a_paired_comparison_needs_the_same_seeds():
         difference(*scores)
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "gain", "p"),
-    [
-        (exact(0.5), exact(0.4), 0.1, 0.0),
-        (exact(0.4), exact(0.5), -0.1, 1.0),
-        (exact(0.5), exact(0.5), 0.0, 1.0),
-        (sampled(2.0, 6.0, 10.0), sampled(1.0, 5.0, 9.0), 1.0, 0.0),
-        (sampled(1.0, 5.0, 9.0), sampled(1.0, 5.0, 9.0), 0.0, 1.0),
-    ],
-)
-def test_equal_differences_leave_no_doubt(new, old, gain, p):
-    found = difference(new, old)
-    assert (found.gain, found.half, found.p) == pytest.approx((gain, 0.0, p))
-
-
 def test_a_longer_list_of_seeds_starts_with_the_shorter_and_no_two_lists_share_a_seed():
     long = episode_seeds(3, "search", 200)
     for count in (0, 1, 50):

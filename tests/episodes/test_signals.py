@@ -15,20 +15,14 @@ def wave(period: float, shift: float = 0.0) -> np.ndarray:
 def test_a_rhythm_has_its_period():
     noise = np.random.default_rng(0).normal(size=1000)
     columns = {"lead": wave(64), "late": 0.2 * wave(64, 16) + 3, "other": wave(41), "noise": noise, "still": 0 * STEPS}
+    columns |= {"drifting": wave(40) + 0.01 * STEPS, "foot": (STEPS % 55 < 8).astype(float), "short": wave(5)[:7]}
     found, reference = rhythms(columns, {})
-    signals = {signal.name: signal for signal in found}
-    assert reference in ("lead", "late", "other")
-    assert signals["lead"].period == pytest.approx(64, abs=1)
-    assert signals["late"].period == pytest.approx(64, abs=1)
-    assert signals["other"].period == pytest.approx(41, abs=1)
-    assert signals["noise"].period is None
-    assert signals["still"].period is None
-    assert signals["late"].high == pytest.approx(3.2, abs=0.01)
-
-
-def test_a_drifting_rhythm_and_a_pulse_train_have_their_period():
-    found, _ = rhythms({"drifting": wave(40) + 0.01 * STEPS, "foot": (STEPS % 55 < 8).astype(float)}, {})
-    assert [signal.period for signal in found] == [pytest.approx(40, abs=1), 55]
+    periods = {signal.name: signal.period for signal in found}
+    expected = {"lead": 64, "late": 64, "other": 41, "noise": None, "still": None, "drifting": 40, "foot": 55}
+    assert periods == pytest.approx(expected | {"short": None}, abs=1)
+    assert periods[reference]
+    assert found[1].high == pytest.approx(3.2, abs=0.01)
+    assert rhythms({"x": wave(5)[:1]}, {})[1] == ""
 
 
 def test_saturation_is_the_share_of_steps_at_a_limit():
@@ -36,12 +30,6 @@ def test_saturation_is_the_share_of_steps_at_a_limit():
     found, _ = rhythms({"torque": torque, "angle": torque}, {"torque": (-1.0, 1.0)})
     assert found[0].saturated == pytest.approx(2 / 3, abs=0.05)
     assert found[1].saturated is None
-
-
-@pytest.mark.parametrize("length", [1, 3, 7])
-def test_short_episodes_have_ranges_and_no_rhythm(length):
-    found, reference = rhythms({"x": wave(5)[:length]}, {})
-    assert (found[0].period, reference) == (None, "")
 
 
 def test_the_first_anomaly_is_what_leaves_its_range_for_good_first():
