@@ -8,7 +8,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -46,41 +46,33 @@ if TYPE_CHECKING:
 _MOST_LINES = 20  # of a policy that is printed with its result
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RunResult:
-    """The result of a run: the best policy, None if no reply held one, and the record of the run."""
+class RunResult(RunRecord):
+    """The result of a run.
 
-    policy: Policy | None
-    record: RunRecord
-
-    @property
-    def final(self) -> Score | None:
-        """The final score, exact or on fresh seeds; None without a policy."""
-        return self.record.final
+    Attributes:
+        folder: the folder of the run's files.
+        task, config: the task, and the settings of the run.
+        attempts: all attempts; number 0 is random actions.
+        summary: the end of the run: final score, reason for stopping, costs.
+    """
 
     @property
-    def attempts(self) -> Sequence[Attempt]:
-        """All attempts; number 0 is random actions."""
-        return self.record.attempts
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the run's files."""
-        return self.record.folder
+    def policy(self) -> Policy | None:
+        """The best policy; None if no reply contained one."""
+        return self.best.policy if self.best is not None else None
 
     @property
     def figures(self) -> list[Fact]:
         """The facts of the run as a whole; `policygen.facts` has those of each attempt, too."""
-        return run_facts(self.record)
+        return run_facts(self)
 
     def __repr__(self) -> str:
-        words = f"{self.record.task.name}, final={self.final}, {len(self.attempts) - 1} attempts"
+        words = f"{self.task.name}, final={self.final}, {len(self.attempts) - 1} attempts"
         return f"RunResult({words}, {str(self.folder)!r})"
 
     def __str__(self) -> str:
         """Describe the result on one screen."""
-        task, config = self.record.task, self.record.config
-        kind, llm = KIND_WORDS[config.policy], redacted(config.llm)
+        task, kind, llm = self.task, KIND_WORDS[self.config.policy], redacted(self.config.llm)
         lines = [f"{task.name} ({task.gym_id}), policy: {kind}, proposals from {llm}"]
         lines += lines_of(self.figures, "attempts", "requests", "USD", "episodes")
         if self.policy is None:
@@ -194,8 +186,7 @@ def _extension(name: str) -> Any:
 
 def _carry_out(active_run: Run, listeners: Sequence[Listener], on_attempt: Callable[[Attempt], None]) -> RunResult:
     summary = carry_out(active_run, (*listeners, *default_listeners(active_run)), on_attempt)
-    best = active_run.search.best
-    return RunResult(best.policy if best else None, record_of(active_run, summary))
+    return RunResult(**vars(record_of(active_run, summary)))
 
 
 def resume(

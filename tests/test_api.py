@@ -73,7 +73,7 @@ def test_a_provider_of_ones_own_is_used_and_named() -> None:
     result = policygen.run("cartpole", llm=provider, iterations=2, episodes=5, final_episodes=5, out="mine")
     assert len(provider.prompts) == 2
     assert result.policy is not None
-    assert result.record.config.llm == "written:by-hand"
+    assert result.config.llm == "written:by-hand"
     assert result.folder.parent == Path("mine")
 
 
@@ -192,10 +192,8 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     env = Well()
     result = policygen.run(env, **QUICK)
     assert result.policy is not None
-    assert result.record.task.gym_id == "given/Well"
-    [alone] = [
-        sentence for sentence in result.record.task.assumed if "plays its episodes one after the other" in sentence
-    ]
+    assert result.task.gym_id == "given/Well"
+    [alone] = [sentence for sentence in result.task.assumed if "plays its episodes one after the other" in sentence]
     assert alone.endswith("random actions differ, and so does the run")
     assert not env.closed
     by_factory = policygen.score(result.policy, lambda: Well(), episodes=40)

@@ -97,4 +97,4 @@ def test_the_provider_of_the_library_page_is_the_model_of_a_run(
     names: dict[str, Any] = {"__name__": "example"}
     exec(compile(block, "library.md", "exec"), names)
     assert names["result"].policy is not None
-    assert names["result"].record.config.llm == "lean"
+    assert names["result"].config.llm == "lean"

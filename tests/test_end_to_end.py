@@ -78,7 +78,7 @@ def test_a_run_records_and_counts_exactly_what_happened(service: Service) -> Non
     assert sum(one.failed for one in result.attempts) == 1
     assert figure(result, "stopped") == "the best known score, 0.74016, was reached"
     assert figure(result, "solved") is True
-    assert Logbook(result.folder).summary() == result.record.summary
+    assert Logbook(result.folder).summary() == result.summary
     replies = [line["reply"] for line in transcript_of(result.folder)]
     if service is COMPATIBLE:
         assert figure(result, "USD") is None
@@ -182,7 +182,7 @@ def test_max_calls_is_never_exceeded_and_the_summary_says_so(limit: int) -> None
         result = run(server, iterations=10, max_calls=limit)
         assert len(server.chats) == limit
     assert figure(result, "requests") == limit
-    assert result.record.summary.stopped == f"all {limit} calls (--max-calls) are used"
+    assert result.summary.stopped == f"all {limit} calls (--max-calls) are used"
     assert sum(line["requests"] for line in transcript_of(result.folder)) == limit
 
 
@@ -193,7 +193,7 @@ def test_max_usd_is_never_exceeded_and_counts_what_the_longest_reply_would_cost(
         spent = len(server.chats) * (2100 * 1.0 + 1000 * 5.0) / 1e6
     assert figure(result, "USD") == pytest.approx(spent)
     assert spent <= limit
-    assert result.record.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
+    assert result.summary.stopped == f"the next call could exceed {limit:g} USD (--max-usd)"
 
 
 @pytest.mark.parametrize("limit", [10, 79])
@@ -202,7 +202,7 @@ def test_max_episodes_is_never_exceeded_and_every_paid_reply_is_an_attempt(limit
     result = policygen.run("cartpole", iterations=6, max_episodes=limit, final_episodes=2, **settings)
     assert (figure(result, "requests"), figure(result, "USD")) == (0, 0.0)
     assert figure(result, "episodes") <= limit
-    assert "--max-episodes" in result.record.summary.stopped or f"of {limit} episodes" in result.record.summary.stopped
+    assert "--max-episodes" in result.summary.stopped or f"of {limit} episodes" in result.summary.stopped
     assert len(attempts_of(result.folder)) == len(result.attempts)
     assert len(transcript_of(result.folder)) == figure(result, "attempts")
 
@@ -228,7 +228,7 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
         attempt["requests"] |= free
     assert replayed == recorded
     assert outcome(again.folder)["best"] == outcome(first.folder)["best"]
-    assert again.record.asks_a_model is True
+    assert again.asks_a_model is True
     assert figure(again, "USD") == 0.0
 
 

@@ -1,4 +1,4 @@
-"""An attempt of a run: a proposal, its cost, its score, and whether it became the best."""
+"""The attempts of a run: each is a proposal, its cost, its score, and whether it became the best."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from policygen.policies.policy import Policy, check_head, from_record
 from policygen.runs.notes import SHAPING, notes_from_record, notes_to_record
 from policygen.tasks.task import Task
 
-MOST_CACHED = 256  # policies cached as objects; one prompt reads fewer
-START = "start"  # `Requests.model` of a policy that the user gave with --start
+MOST_CACHED = 256  # policies that stay parsed; a prompt reads fewer
+START = "start"  # the `Requests.model` of a policy from --start
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
@@ -35,7 +35,7 @@ class SavedPolicy:
     """A policy in compressed form, because a long run has tens of thousands of them.
 
     Attributes:
-        content: the JSON of `Policy.to_record`, compressed by zlib.
+        content: the JSON of `Policy.to_record`, compressed with zlib.
         digest: see `text_digest`.
         log: the file that the policy was read from, if any.
     """
@@ -47,16 +47,14 @@ class SavedPolicy:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], task: Task, log: Path | None = None) -> SavedPolicy:
-        """Store a policy's record without parsing it; if it is damaged, `policy` raises."""
+        """Compress a policy's record without parsing it; if it is damaged, reading `policy` raises."""
         content = zlib.compress(to_json(record, inf_nan_mode="constants"), level=1)
         text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
         return cls(task, content, _digest(text), log)
 
     @classmethod
     def _read(cls, record: Any, info: core_schema.ValidationInfo[Any]) -> SavedPolicy:
-        """Store a record of an attempt; the context of its validation is the task and the file."""
-        if not isinstance(record, dict):
-            raise ValueError("it is no policy")
+        """Validate the head of a record in an attempt; the context of the validation is the task and the file."""
         check_head(record)
         return cls.of_record(record, *info.context)
 
@@ -77,8 +75,8 @@ class SavedPolicy:
         """The policy.
 
         Raises:
-            LogbookError: the record is damaged, and comes from a file.
-            PolicyError: the record is damaged, and comes from no file.
+            LogbookError: the record, read from a file, is damaged.
+            PolicyError: the record, not read from a file, is damaged.
         """
         key = (id(self.task), self.content)
         policy = _CACHE.pop(key, None)
@@ -98,7 +96,7 @@ class SavedPolicy:
 DELETE_AND_SCORE = "delete the damaged line and those after it, and score them again with: policygen resume"
 # The exceptions that a damaged record raises when it is read.
 DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-# The policies used last, the latest at the end, by id of the task, which a cached policy keeps alive, and saved form.
+# The last policies used, the latest at the end, by the id of their task, which they keep alive, and saved form.
 _CACHE: dict[tuple[int, bytes], Policy] = {}
 
 
@@ -108,7 +106,7 @@ def saved(policy: Policy | None) -> SavedPolicy | None:
 
 
 def text_digest(policy: Policy) -> bytes:
-    """Return a digest of a policy's plain text: equal policies have the same, however they were written."""
+    """Return a digest of a policy's plain text; it is the same for equal policies, however they were written."""
     return _digest(policy.to_text(plain=True))
 
 
@@ -124,7 +122,7 @@ class Played:
         lengths: steps of each episode.
         terminated: whether the environment ended it, and not the step limit.
         terms: sums of each reward term by name; 0 if an episode did not report it.
-        returns: undiscounted returns if the score is exact; a sampled score has them itself, see `Attempt.returns`.
+        returns: undiscounted returns if the score is exact; a sampled score contains them (see `Attempt.returns`).
     """
 
     lengths: tuple[Count, ...] = ()
@@ -137,7 +135,7 @@ class Played:
 
     @classmethod
     def of(cls, trajectories: Sequence[Trajectory], *, exact: bool = False) -> Played:
-        """Return some trajectories in short; `exact`: whether their score is exact."""
+        """Summarise trajectories; `exact`: whether their score is exact."""
         terms = [dict(t.terms) for t in trajectories]
         return cls(
             tuple(t.length for t in trajectories),
@@ -148,7 +146,7 @@ class Played:
 
 
 def usual_length(attempts: Iterable[Attempt]) -> int:
-    """Return the steps of an episode as attempts played them: the largest of their means, rounded up; 0 without any.
+    """Return the longest mean episode length of any attempt in steps, rounded up; 0 if nothing was played.
 
     Better policies may play longer episodes than random actions, so the mean over all attempts would be too small.
     """
@@ -160,11 +158,11 @@ class TuningState:
     """The final state of a numerical search; with the tuned policy, a later search can continue from it.
 
     Attributes:
-        deviations: standard deviation of the search distribution for each constant that moves, in the constant's own
-            units; NaN and infinity do not occur.
-        correlations: the strict lower triangle of its correlations, row by row; empty if they are not kept.
-        floor: least size of a constant that the search assumed (see `refine.methods.refine`).
-        climbing: whether the returns were still rising when the episodes ended.
+        deviations: standard deviation of the search distribution for each tuned constant, in the constant's own units;
+            all are finite.
+        correlations: the strict lower triangle of the correlation matrix, row by row; empty if it was not learned.
+        floor: smallest size of a constant that the search assumed (see `search/refine/cma.py`).
+        climbing: whether the returns were still rising when the budget of episodes ended.
     """
 
     deviations: tuple[float, ...]
@@ -178,10 +176,10 @@ class Requests:
     """The requests of an attempt and their cost.
 
     Attributes:
-        model: the model that proposed, as `provider:model`; empty without a request.
-        calls: number of requests to the model, retries and repairs included.
+        model: the model that was asked, as `provider:model`; empty if none was.
+        calls: number of requests to the model, including retries and repairs.
         repairs: number of requests for a repair.
-        usd: the cost; None if the price is unknown.
+        usd: the cost in USD; None if the price is unknown.
         llm_seconds: time spent waiting for the model.
     """
 
@@ -195,14 +193,14 @@ class Requests:
 
     @property
     def llm_calls(self) -> int:
-        """Number of requests to a language model; requests to `builtin` do not count."""
+        """Number of requests to a language model; those to `builtin` do not count."""
         entry = read_spec(self.model).entry
         return self.calls if entry is None or entry.is_language_model else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The costs of several attempts together; `requests` includes those to `builtin`, `llm_calls` does not."""
+    """The total costs of several attempts; `requests` includes those to `builtin`, `llm_calls` does not."""
 
     requests: int = 0
     llm_calls: int = 0
@@ -219,7 +217,7 @@ class Costs:
         return self.tokens_in + self.tokens_out
 
     def plus(self, one: Requests) -> Costs:
-        """Return the costs with those of one more attempt."""
+        """Return the total with one more attempt."""
         return Costs(
             self.requests + one.calls,
             self.llm_calls + one.llm_calls,
@@ -238,7 +236,7 @@ class Tuned:
     Attributes:
         refinement: method, cost and result, in words.
         proposed: the policy before tuning; None if tuning did not improve it.
-        proposed_score: its score; None if `proposed` is None, or if it was tuned before it was scored.
+        proposed_score: the score of `proposed`; None if it was tuned before it was scored.
         spread: relative standard deviation of each constant at the end of the search.
         tuning: the state from which a later search can continue.
     """
@@ -261,7 +259,7 @@ class Comparison:
 
     Attributes:
         gain: difference of the scores; None without a comparison.
-        paired_episodes: number of compared episodes with the same seeds; 0 if exact.
+        paired_episodes: number of episodes, played with the same seeds by both; 0 if the scores are exact.
         p: one-sided p-value of the paired test; None without a comparison.
     """
 
@@ -271,7 +269,7 @@ class Comparison:
 
     @classmethod
     def of(cls, race: Race | None) -> Comparison:
-        """Return the comparison of a race; without one, and if hard requirements decided it, there is no gain."""
+        """Return the comparison of a race; there is no gain if hard requirements decided the race."""
         if race is None or race.excess:
             return cls()
         return cls(race.gain.gain, race.episodes, race.gain.p)
@@ -282,9 +280,8 @@ class Standing:
     """The scores of a run's best policy after an attempt.
 
     Attributes:
-        best_mean, best_episodes: the score by which it was chosen (a mean, or what else the run maximises), and its
-            number of episodes (0 if exact).
-        validated_mean, validated_episodes: the same policy's score on held-out episodes; None and 0 if the first score
+        best_mean, best_episodes: the score by which it was chosen, and its number of episodes (0 if exact).
+        validated_mean, validated_episodes: its score on held-out episodes, and their number; None and 0 if the score
             is exact, or no episodes were left.
     """
 
@@ -295,18 +292,18 @@ class Standing:
 
     @property
     def reported_best(self) -> float | None:
-        """The best policy's score on validation episodes; without these, the one by which it was chosen."""
+        """The best policy's score on held-out episodes; without these, the score by which it was chosen."""
         return self.validated_mean if self.validated_mean is not None else self.best_mean
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The totals of a run up to the end of an attempt; those of the last attempt are of the whole run.
+    """The totals of a run up to the end of an attempt.
 
     Attributes:
-        episodes, env_steps: episodes and steps played: random actions, scores, tuning and validation.
+        episodes, env_steps: episodes and steps played for any purpose: random actions, scores, tuning, validation.
         tuning_steps: the part of `env_steps` played by tuning.
-        wall_seconds: the time of the run.
+        wall_seconds: the time since the run began.
     """
 
     episodes: Count = 0
@@ -328,11 +325,11 @@ class Attempt:
         saved: the policy as it was scored; `policy` reads it, and in attempts.jsonl it has this name.
         score: score on the seeds that all attempts share; None for a failed attempt.
         played: the episodes behind the score.
-        kind: "resignation": the reply says that it cannot improve the best policy. "tuning": after the last reply, an
-            earlier attempt's constants are tuned further; no model is asked. Of the last attempts the name of a
-            closing (`policygen.runs.state`); without a policy if that found none for the place of the best.
-        accepted: whether it became the best so far, by a paired comparison with the previous best (see `verdict`).
-        problems: the reasons why there is no policy, or no score.
+        kind: "proposal"; "resignation": the reply says that it cannot improve the best policy; "tuning": after the last
+            reply, the constants of an earlier attempt are tuned further; or the name of a closing (`CLOSINGS`), whose
+            attempt has no policy if the closing did not replace the best one.
+        accepted: whether it became the best; `verdict` says why.
+        problems: the reasons why it has no policy or no score.
         requests: the requests of the attempt and their cost.
         tuned: how its numbers were tuned, and the policy before.
         seconds: time spent on this attempt, the model's share included.
@@ -370,13 +367,13 @@ class Attempt:
 
     @property
     def returns(self) -> tuple[float, ...]:
-        """The returns of the episodes in `played`; `score` may have those of more."""
+        """The returns of the episodes in `played`; `score` may have more."""
         sampled = self.score.returns if self.score is not None else ()
         return self.played.returns or sampled[: len(self.played)]
 
     @property
     def shared_score(self) -> Score | None:
-        """The score on the episodes in `played`, as `proposed_score` and the scores of other attempts; or exact."""
+        """The score on the episodes in `played`, whose seeds all attempts share; or the exact score."""
         return first_episodes(self.score, len(self.played)) if self.score is not None else None
 
     @property
@@ -394,12 +391,12 @@ class Attempt:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it is the answer to a prompt, or random actions; others come after the last reply."""
+        """Whether it answers a prompt, or is random actions; other attempts come after the last reply."""
         return self.kind in ("proposal", "resignation")
 
     @property
     def failed(self) -> bool:
-        """Whether a policy was requested and none was readable."""
+        """Whether a policy was requested and no reply was readable."""
         return self.number > 0 and self.saved is None and self.kind == "proposal"
 
 
@@ -414,10 +411,7 @@ def costs_of(attempts: Iterable[Attempt]) -> Costs:
 
 
 class StepsPlayed(NamedTuple):
-    """The steps of the environment that a run played before its final score, by purpose.
-
-    `judging` counts the steps of scoring and comparing policies.
-    """
+    """The steps of the environment before the final score, by purpose; `judging` is scoring and comparing policies."""
 
     total: int = 0
     random: int = 0
@@ -426,7 +420,7 @@ class StepsPlayed(NamedTuple):
 
 
 def steps_played(attempts: Sequence[Attempt]) -> StepsPlayed:
-    """Count the steps of a run up to its last attempt; the first one is random actions."""
+    """Count the steps of a run up to its last attempt."""
     if not attempts:
         return StepsPlayed()
     last, random = attempts[-1].counts, attempts[0].counts.env_steps

@@ -31,16 +31,16 @@ from policygen.runs.methods import METHODS, Refinement, read_refinement
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
 
-# Larger numbers, in an untrusted file or by mistake, would need more memory or processes than machines have.
+# Larger numbers, from an untrusted file or a typing error, would exhaust memory or processes.
 MOST_EPISODES = 1_000_000
 _MOST_PROCESSES = 1_024
 LARGEST_SEED = 2**63 - 1
 
 
 class _Settings(BaseModel):
-    """Settings with their descriptions; `title` is the placeholder of a value, as in `--refine METHOD[:EPISODES]`.
+    """Settings with descriptions; `title` is the placeholder for a value, as in `--refine METHOD[:EPISODES]`.
 
-    A description that does not end in a bracket is followed by the default where settings are listed.
+    Lists of settings add the default to a description, unless it ends in a bracket.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -122,7 +122,7 @@ class RunConfig(Budgets, LLMOptions, PromptSettings, EpisodeSettings, SearchSett
 
     @property
     def keeps_every_episode(self) -> bool:
-        """Whether episodes are saved with each attempt: tuning reads them, or playing them again is costly."""
+        """Whether episodes are saved with each attempt, because tuning reads them or replaying them costs steps."""
         return self.max_steps is not None or self.refine.most_episodes is not None
 
 
@@ -136,14 +136,14 @@ def effective_config(
     assignments: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Return the settings of a run; an earlier source has priority: options, `--set`, config file, suite, task.
+    """Return the settings of a run, by descending priority from: options, `--set`, config file, suite, task.
 
     Args:
-        base: settings of an earlier run, to start from instead of the task file's.
-        suite: the settings of the suite that the task is run in.
+        base: settings of an earlier run, used instead of the task's.
+        suite: the settings of the suite that the task belongs to.
 
-    Raises UsageError for an unknown key or a value out of range (the message names its source), and for settings that
-    contradict each other.
+    Raises UsageError for an unknown key, a value out of range, or settings that contradict each other; the message
+    names the source.
     """
     merged: dict[str, Any] = {"task": name, "policy": task.default_policy}
     origins: dict[str, str] = {}
@@ -179,7 +179,7 @@ def effective_config(
 
 
 class Settings(TypedDict, total=False):
-    """The keyword arguments of `policygen.run`; `policygen run --help` explains each. None keeps the default."""
+    """The keyword arguments of `policygen.run`, for type checkers; `policygen run --help` explains each."""
 
     policy: PolicyKind | None
     iterations: int | None
@@ -218,14 +218,14 @@ class Settings(TypedDict, total=False):
 
 
 class LoadLimits(TypedDict):
-    """The settings that limit loading a task; see `load_task`."""
+    """The settings that limit the loading of a task; see `load_task`."""
 
     step_timeout: float
     max_steps: int | None
 
 
 def load_limits(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> LoadLimits:
-    """Return these settings before the task is known; the defaults for a wrong value, reported later.
+    """Return these settings before the task is known; wrong values, which `effective_config` reports, are defaults.
 
     Raises UsageError if the file cannot be read.
     """
@@ -239,18 +239,18 @@ def load_limits(file: Path | None, assignments: Sequence[str], options: Mapping[
     return LoadLimits(step_timeout=config.step_timeout, max_steps=config.max_steps)
 
 
-# Settings that a resumed run may change, because no earlier score depends on them.
+# Settings that a resumed run may change, because no score depends on them.
 CHANGEABLE = ("prompt_tokens", "jobs", "base_url", "timeout_seconds", "step_timeout")
-# Settings that a resumed run may repeat but not change; by repeating one, the user confirms what a file set.
+# Settings that a resumed run may state again but not change; this confirms a value from an untrusted file.
 _REPEATABLE = ("llm", "extra_body")
 # Settings that a resumed run may increase.
 BUDGETS = ("iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes", "max_steps")
 
 
 def changed_config(task: Task, config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """Return the settings of a resumed run: those of the run, with changed `CHANGEABLE` ones and `BUDGETS`.
+    """Return the settings of a resumed run.
 
-    Raises UsageError for another setting, a value out of range, and a smaller budget.
+    Raises UsageError for a change of a setting that is not `CHANGEABLE`, a value out of range, or a smaller budget.
     """
     fixed = sorted(changes.keys() - {*CHANGEABLE, *BUDGETS, *_REPEATABLE})
     if fixed:
@@ -270,11 +270,6 @@ def changed_config(task: Task, config: RunConfig, changes: Mapping[str, Any]) ->
     return changed
 
 
-def larger_budgets(before: RunConfig, now: RunConfig) -> tuple[str, ...]:
-    """Return the names of the budgets that are larger than before."""
-    return tuple(name for name in BUDGETS if getattr(before, name) != getattr(now, name))
-
-
 def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
     for key in new:
         if key not in RunConfig.model_fields:
@@ -282,7 +277,7 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
             meant = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(RunConfig.model_fields)}"
             raise UsageError(f"{source}: there is no setting `{key}`{meant}")
     if new.get("task", merged["task"]) != merged["task"]:
-        raise UsageError(f"{source}: these settings are for task `{new['task']}`, this run is of `{merged['task']}`")
+        raise UsageError(f"{source}: these settings are for task `{new['task']}`, but the task is `{merged['task']}`")
     merged.update(new)
     try:
         RunConfig(**merged)
@@ -293,7 +288,7 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
 
 
 def read_assignment(text: str) -> tuple[str, Any]:
-    """Read `NAME=VALUE` of `--set`. The value is TOML, or a table in JSON; any other value is a text.
+    """Read the `NAME=VALUE` of a `--set` option: the value is TOML, a JSON object, or else a text.
 
     Raises UsageError if there is no `=`.
     """
@@ -303,6 +298,6 @@ def read_assignment(text: str) -> tuple[str, Any]:
     with suppress(ValueError, RecursionError):
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     with suppress(ValueError, RecursionError):
-        if value.lstrip().startswith("{"):  # a table as JSON writes it
+        if value.lstrip().startswith("{"):
             return key.strip(), json.loads(value)
     return key.strip(), value.strip()

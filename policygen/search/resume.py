@@ -25,7 +25,7 @@ from policygen.proposers.builtin import Builtin
 from policygen.proposers.proposer import Proposer
 from policygen.runs.attempt import Attempt, Counts
 from policygen.runs.budget import Ledger
-from policygen.runs.config import RunConfig, changed_config, effective_config, larger_budgets, load_limits
+from policygen.runs.config import BUDGETS, RunConfig, changed_config, effective_config, load_limits
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import REPEATS, STOPPED
 from policygen.runs.request_log import Comments, conversation_turn
@@ -69,7 +69,7 @@ def resume(
     logbook.lock()
     try:
         config = changed_config(logbook.task(), before, changes) if changes else before
-        more = larger_budgets(before, config)
+        more = any(getattr(before, name) != getattr(config, name) for name in BUDGETS)
         if logbook.summary() is not None and not more:
             command = logbook.resume_command("--iterations", str(2 * before.iterations))
             raise PathError(

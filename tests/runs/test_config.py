@@ -76,7 +76,7 @@ def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
         ("prices=inf/1", "--set: `prices.0`: input should be a finite number"),
         ("prices=[1, -1]", "--set: `prices.1`: input should be greater than or equal to 0"),
         ("prices=1", "--set: `prices`: value error, write IN/OUT"),
-        ("task=cartpole", "--set: these settings are for task `cartpole`, this run is of `frozenlake`"),
+        ("task=cartpole", "--set: these settings are for task `cartpole`, but the task is `frozenlake`"),
         ("extra_body={ model = 'dear' }", "--set: `extra_body`: value error, `model` cannot be set here"),
         (
             'extra_body={"generationConfig": {"maxOutputTokens": 9}}',

@@ -166,5 +166,5 @@ def test_a_note_of_another_file_is_shown_on_the_page_and_in_compare(
 
 def played_of(run: policygen.RunResult) -> list[Trajectory]:
     """The scored episodes of the best policy."""
-    best = run.attempts[run.record.best.number]
+    best = run.attempts[run.best.number]
     return [one.trajectory for one in Logbook(run.folder).buffer().of_attempt(best.number, len(best.played))]

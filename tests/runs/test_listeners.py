@@ -42,8 +42,8 @@ class Diary(Listener):
 def test_a_listener_hears_everything_in_order() -> None:
     diary = Diary()
     result = policygen.run("cartpole", llm=Written([ALWAYS_LEFT, LEANING]), iterations=2, listeners=[diary], **QUICK)
-    assert diary.heard == ["cartpole", 0, 1, 2, result.record.summary, "ended"]
-    assert Logbook(result.folder).summary() == result.record.summary
+    assert diary.heard == ["cartpole", 0, 1, 2, result.summary, "ended"]
+    assert Logbook(result.folder).summary() == result.summary
 
 
 def test_a_listener_hears_the_end_of_a_run_that_fails() -> None:

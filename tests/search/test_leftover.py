@@ -51,7 +51,7 @@ def test_the_rest_of_the_episodes_tunes_the_best_and_asks_nobody(whole: policyge
     assert all(a.tuned.refinement for a in more)
     assert figure(result, "episodes") <= 1_200
     assert sum(one.is_asked for one in result.attempts[1:]) == 2
-    assert result.record.summary.stopped == "all 2 iterations are done"
+    assert result.summary.stopped == "all 2 iterations are done"
 
 
 def test_without_a_limit_or_without_tuning_nothing_is_left() -> None:
@@ -63,8 +63,8 @@ def test_the_rest_is_spent_after_patience_ended_too() -> None:
     result = run([WEAK, *["```\nno improvement\n```"] * 3], max_episodes=1_200, refine="cma:200")
     assert [a.kind for a in result.attempts[1:4]] == ["proposal", "resignation", "resignation"]
     assert result.attempts[4].kind == "tuning"
-    assert result.record.summary.stopped == "the model saw no improvement, 2 replies in a row"
-    assert reason_to_give_up(result.attempts, RunConfig(task="cartpole")) == result.record.summary.stopped
+    assert result.summary.stopped == "the model saw no improvement, 2 replies in a row"
+    assert reason_to_give_up(result.attempts, RunConfig(task="cartpole")) == result.summary.stopped
 
 
 @pytest.mark.parametrize("kept", [3, 4])

@@ -60,7 +60,7 @@ def test_attempts_share_their_seeds_and_the_final_score_is_on_others() -> None:
     assert len(seeds) == len(set(seeds)) == 10
     assert len(set(result.final.seeds)) == result.final.episodes == 200
     assert not set(result.final.seeds) & search_seeds(result)
-    assert result.record.summary.final.seeds == result.final.seeds
+    assert result.summary.final.seeds == result.final.seeds
     again = policygen.score(result.policy, episodes=50)
     assert not set(again.seeds) & (search_seeds(result) | set(result.final.seeds))
 
@@ -109,7 +109,7 @@ def test_a_clearly_better_policy_becomes_the_best_and_a_worse_one_does_not() -> 
     result = run([LEANING, ALWAYS_LEFT, FALLING, LEANING, ALWAYS_LEFT])
     assert [a.number for a in result.attempts if a.accepted] == [1, 3]
     assert result.attempts[3].comparison.paired_episodes == 10  # a clear gain needs no further episodes
-    assert result.record.best.number == 3
+    assert result.best.number == 3
     assert result.policy == result.attempts[3].policy
     saved = policygen.Policy.load(result.folder / "best.json")
     assert saved.to_text() == result.policy.to_text()
@@ -172,8 +172,8 @@ def test_a_run_without_any_policy_says_so() -> None:
     result = run([NO_POLICY, NO_POLICY])
     assert result.policy is None
     assert result.final is None
-    assert result.record.summary.final is None
-    assert result.record.best is None
+    assert result.summary.final is None
+    assert result.best is None
     assert figure(result, "solved") is False
     assert not (result.folder / "best.json").exists()
 
@@ -207,7 +207,7 @@ def test_the_first_table_of_builtin_is_no_worse_than_a_constant_action() -> None
 def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
     result = run([ALWAYS_LEFT, LEANING, FALLING], stop_at=30)
     assert figure(result, "attempts") == 2
-    assert result.record.summary.stopped == "the score to stop at, 30, was reached"
+    assert result.summary.stopped == "the score to stop at, 30, was reached"
     unbiased = load_run(result.folder).search.unbiased_score
     assert unbiased.mean == result.attempts[-1].standing.validated_mean >= 30
 
@@ -215,7 +215,7 @@ def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
 def test_a_score_that_luck_explains_is_played_longer_and_ends_no_run() -> None:
     result = run([LEANING, LEANING], seed=3, stop_at=41.5)
     assert result.attempts[1].standing.validated_mean == pytest.approx(41.7)
-    assert result.record.summary.stopped == "all 2 iterations are done"
+    assert result.summary.stopped == "all 2 iterations are done"
     assert result.attempts[2].standing.validated_episodes == 40
 
 
@@ -232,7 +232,7 @@ def test_forty_episodes_at_a_cap_end_no_run_and_whoever_fails_seldom_is_replaced
     assert second.standing.validated_episodes == 300
     assert 2.9 < second.standing.validated_mean < 3
     assert (third.score.episodes, third.accepted) == (300, True)
-    assert result.record.summary.stopped == "the best known score, 3, was reached"
+    assert result.summary.stopped == "the best known score, 3, was reached"
     assert load_run(result.folder).search.attempts == list(result.attempts)
 
 
@@ -240,7 +240,7 @@ def test_two_replies_that_see_no_improvement_end_the_run() -> None:
     enough = "Nothing is left.\n```\nno improvement\n```"
     result = run([LEANING, enough, FALLING, enough, enough, LEANING], repairs=2)
     assert [a.kind for a in result.attempts[2:]] == ["resignation", "proposal", "resignation", "resignation"]
-    assert result.record.summary.stopped == "the model saw no improvement, 2 replies in a row"
+    assert result.summary.stopped == "the model saw no improvement, 2 replies in a row"
     assert (figure(result, "requests"), sum(one.failed for one in result.attempts), figure(result, "repairs")) == (
         5,
         0,

@@ -143,14 +143,14 @@ def test_a_run_ends_at_the_optimum_it_computed_and_says_so() -> None:
     rows = "\n".join(f"| {state} | {action} |" for state, action in enumerate(_BEST))
     reply = f"```\n| {columns} | action |\n{rows}\n```"
     result = policygen.run("FrozenLake-v1", llm=Written([reply, reply]), iterations=3, episodes=4, final_episodes=4)
-    assert result.record.summary.stopped.startswith("the best known score, 0.740165")
+    assert result.summary.stopped.startswith("the best known score, 0.740165")
     names = ("attempts", "reaches the best known score", "solved")
     assert [figure(result, name) for name in names] == [1, True, True]
 
 
 def test_where_knowledge_is_withheld_so_is_the_optimum() -> None:
     result = policygen.run("FrozenLake-v1", ablate="knowledge", iterations=1, episodes=4, final_episodes=4)
-    assert result.record.task.optimum is None
+    assert result.task.optimum is None
 
 
 # --- lengths of episodes that random actions do not show --------------------------------------------------------------
