@@ -1,4 +1,4 @@
-"""The spending of a run and its limits: checked before each expense, charged for failures too."""
+"""The budget of a run: limits are checked before each expense, and failures are charged too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from policygen.errors import BudgetExhausted
 from policygen.llm.messages import Prompt, Reply, charged_tokens
 from policygen.runs.config import RunConfig
 
-# Factor by which tokens may exceed their estimate (for non-English names, digits), until the server reports counts.
+# Token counts may exceed their estimate by this factor (non-English names, digits), until the server reports counts.
 ESTIMATE_MARGIN = 1.3
 SHORTEST_REPLY = 256  # tokens
 
@@ -19,11 +19,11 @@ Price = Callable[[int, int], float | None]
 
 
 def episodes_within(steps: int, longest: int, usual: int = 0) -> int:
-    """Return how many episodes some steps allow: the last one at full length, so that the limit is never exceeded.
+    """Return how many episodes fit into `steps`, with the last one at full length, so that the limit always holds.
 
     Args:
         longest: maximum number of steps of an episode.
-        usual: number of steps as measured; 0: as `longest`.
+        usual: measured number of steps of an episode; 0: unknown, use `longest`.
     """
     return 1 + (steps - longest) // max(1, usual or longest) if steps >= max(1, longest) else 0
 
@@ -39,7 +39,7 @@ class Hold:
 
 @dataclass
 class Ledger:
-    """The running totals of a run's spending, checked against its limits."""
+    """The totals of a run's spending so far, checked against its limits."""
 
     config: RunConfig
     calls: int = 0
@@ -50,10 +50,10 @@ class Ledger:
     env_steps: int = 0
     tuning_steps: int = 0  # the part of `env_steps` that tuning played
     longest: int = 0  # maximum number of steps of an episode
-    usual: int = 0  # number of steps of an episode, as measured; 0: not measured, each counts as `longest`
+    usual: int = 0  # measured number of steps of an episode; 0: unknown, `longest` counts
     llm_seconds: float = 0.0
     cached: int = 0  # number of replies from a cache
-    # the maximum cost of each unfinished request, so that together they exceed no budget
+    # the maximum costs of the unfinished requests, so that together they exceed no budget
     held: list[Hold] = field(default_factory=list)
     _estimate_ratio: float = ESTIMATE_MARGIN
 
@@ -89,9 +89,9 @@ class Ledger:
         return hold
 
     def charge_reply(self, prompt: Prompt, reply: Reply, hold: Hold | None = None) -> tuple[int, int]:
-        """Add a reply's tokens, cost and time, and release its `hold`; return the tokens, in and out.
+        """Charge a reply's tokens, cost and time in place of its `hold`; return the tokens, in and out.
 
-        Missing or impossible counts of the server are replaced by estimates.
+        Estimates replace counts that the server omits or that are impossible.
         """
         if hold is not None:
             self.held.remove(hold)
@@ -130,16 +130,13 @@ class Ledger:
 
     @property
     def episodes_left(self) -> int | None:
-        """The number of further episodes within the limits; None without a limit.
-
-        With a limit of steps, the last one counts at full length, and each before it at the measured length.
-        """
+        """The number of further episodes within the limits (see `episodes_within`); None without a limit."""
         left = min(self._left_by_limit)
         return None if left == math.inf else max(0, int(left))
 
     @property
     def _left_by_limit(self) -> tuple[float, float]:
-        """The numbers of episodes that `max_episodes` and `max_steps` still allow; infinity without a limit."""
+        """The numbers of episodes that `max_episodes` and `max_steps` allow; infinity without a limit."""
         by_episodes = math.inf if self.config.max_episodes is None else self.config.max_episodes - self.episodes
         if self.config.max_steps is None:
             return by_episodes, math.inf
@@ -147,7 +144,7 @@ class Ledger:
 
     @property
     def safe_episodes(self) -> int | None:
-        """The number of episodes that may be played at once, as none can exceed full length; None without a limit."""
+        """The number of episodes of full length that fit into the limit of steps; None without a limit."""
         if self.config.max_steps is None:
             return None
         return max(0, self.config.max_steps - self.env_steps) // max(1, self.longest)

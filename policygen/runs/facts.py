@@ -1,4 +1,4 @@
-"""The facts of a run: one table of its figures, each with unit and basis, from which every surface prints."""
+"""The facts of a run: one table of its figures, with units and bases, which terminal, page and comparison print."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ from policygen.tasks.task import Task
 if TYPE_CHECKING:
     import pandas as pd
 
-# Sections; each attempt has one of its own, such as "attempt 3".
+# Sections of the table; each attempt has its own, such as "attempt 3".
 RESULT, NOTES, SCORES, COSTS, TASK = "result", "notes", "scores", "costs", "task"
 BEST = ("final score", "best so far")  # names of the first fact of a run, finished or not
 SOLVED, OPTIMAL = "solved", "reaches the best known score"
-EARLY = "early ends"
-FAR_SOONER = 0.25  # a share of the length of other episodes
-MOSTLY = 0.9  # share of episodes
+FAR_SOONER = 0.25  # largest share of the length of other episodes at which episodes count as ending early
+MOSTLY = 0.9  # least share of episodes that must end by termination
 _RETURN = "mean return"
-_UNBOUNDED = 1e30
+_UNBOUNDED = 1e30  # many environments state the largest float where a value is unbounded
 
 
 class Fact(NamedTuple):
-    """A figure of a run, or a word about it; `str` is its value with interval and basis.
+    """A figure of a run, or a text about it; `str` is its value with interval and basis.
 
     Attributes:
-        value: a number, a text, or yes and no; None if it is unknown.
+        value: a number, a text, or a truth value; None if it is unknown.
         low, high: its 95% interval; None without one.
-        basis: its unit, what it was computed from and over how many.
+        basis: its unit, and what it was computed from, with the count.
     """
 
     section: str
@@ -90,7 +89,7 @@ def plus_minus(values: Sequence[float], form: str, half_form: str = "") -> str:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The recorded inputs of facts; without a summary the run has not ended."""
+    """The record of a run, from which its facts follow; without a summary the run has not ended."""
 
     folder: Path
     task: Task
@@ -123,15 +122,14 @@ class RunRecord:
 
     @property
     def standing(self) -> Standing:
-        """The state of the run after its last attempt."""
+        """The best policy's scores after the last attempt."""
         return self.attempts[-1].standing if self.attempts else Standing()
 
 
 def facts(run: str | Path | Any) -> pd.DataFrame:
-    """Return the facts of a run, finished or not, as a table with a row for each.
+    """Return the facts of a run, finished or not, one per row: those of the whole run, its task, then each attempt.
 
-    Its columns are those of `Fact`: section, name, value, low, high, basis. Rows of each attempt follow those of the
-    run.
+    The columns are section, name, value, low and high (its 95% interval) and basis (unit and origin).
 
     Args:
         run: the folder of a run, its result, or a run in progress.
@@ -163,7 +161,7 @@ def record_of(run: RunView, summary: Summary) -> RunRecord:
 
 
 def task_facts(task: Task) -> list[Fact]:
-    """Return a fact for each observation, text, feature and action of a task: its values, and what it is."""
+    """Return a fact for each observation, text, feature and action of a task: its range or formula, and its meaning."""
     rows = [("observation", o.name, o.unit, _range(o.low, o.high), o.about) for o in task.observations]
     rows += [("text", one.name, "", "any text", one.about) for one in task.texts]
     rows += [("feature", name, "", formula, "") for name, formula in task.features]
@@ -176,7 +174,6 @@ def task_facts(task: Task) -> list[Fact]:
 
 
 def _range(low: float, high: float) -> str:
-    # Many environments state the largest float where a value is unbounded.
     ends = [f"{end:.4g}" if abs(end) <= _UNBOUNDED else "unbounded" for end in (low, high)]
     return " to ".join(ends) if ends != ["unbounded"] * 2 else "unbounded"
 
@@ -196,7 +193,7 @@ def run_facts(run: RunRecord) -> list[Fact]:
 
 
 def lines_of(figures: Iterable[Fact], *costs: str) -> list[str]:
-    """Return a line for each fact of the result, for each note, and for each of the costs of these names."""
+    """Return a line for each result and note, and for each of the named costs."""
     return [f"{one.name}: {one}" for one in figures if one.section in (RESULT, NOTES) or one.name in costs]
 
 
@@ -238,9 +235,9 @@ def _result(run: RunRecord) -> Iterator[Fact]:
 
 
 def _early_ends(run: RunRecord, best: Attempt) -> Iterator[Fact]:
-    """Yield a warning if the environment ends the best policy's episodes far sooner than others, and it solved nothing.
+    """Yield a warning if the best policy fails to solve the task and ends its episodes far sooner than others did.
 
-    Where every step costs more than a failure, a search learns to fail.
+    A search learns this where every step costs more than a failure.
     """
     score, own, task = run.final or best.score, best.played, run.task
     goals = [*([task.solved] if task.solved is not None else ()), *([task.optimum.value] if task.optimum else ())]
@@ -254,7 +251,7 @@ def _early_ends(run: RunRecord, best: Attempt) -> Iterator[Fact]:
     longest, mean = max(lengths, key=lambda name: lengths[name]), float(np.mean(own.lengths))
     if mean <= FAR_SOONER * lengths[longest]:
         words = f"episodes end after {number(mean)} steps, {longest} after {number(lengths[longest])}"
-        yield Fact(RESULT, EARLY, words, basis=f"(means over {len(own)} episodes): ending early pays here")
+        yield Fact(RESULT, "early ends", words, basis=f"(means over {len(own)} episodes): ending early pays here")
 
 
 def _scores(run: RunRecord) -> Iterator[Fact]:
@@ -296,7 +293,7 @@ def _costs(run: RunRecord) -> Iterator[Fact]:
 
 
 def spending(spent: Costs | Ledger) -> list[Fact]:
-    """Return the facts of the requests to a language model, and of their cost."""
+    """Return the facts of the requests to a language model and of their cost."""
     requests = spent.requests if isinstance(spent, Costs) else spent.calls
     return [
         Fact(COSTS, "requests", requests, basis="to a language model, with retries and repairs"),
@@ -324,12 +321,11 @@ def _long(seconds: float) -> str:
 
 
 def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
-    """Return the facts of an attempt; `costs` are those of the run up to it."""
+    """Return the facts of an attempt; `costs` are the run's total costs up to it."""
     score, standing, counts = attempt.shared_score, attempt.standing, attempt.counts
     before = attempt.tuned.proposed_score
     count = len(attempt.played)
     own = f"{_RETURN} over {count} episodes" if count else f"{_RETURN}, exact"
-    so_far = "so far"
     rows: dict[str, tuple[float | None, str]] = {
         "proposed": (before.mean if before is not None else None, f"{own}, before tuning"),
         "score": (score.mean if score is not None else None, own),
@@ -338,12 +334,12 @@ def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
         "best_search": (standing.best_mean, f"{_RETURN} by which the best policy so far was chosen"),
         "accepted": (int(attempt.accepted), "1 if it became the best"),
         "failed": (int(attempt.failed), "1 if no reply could be read"),
-        "calls": (costs.llm_calls, f"requests to a language model {so_far}"),
-        "tokens_in": (costs.tokens_in, f"tokens of prompts {so_far}"),
-        "tokens_out": (costs.tokens_out, f"tokens of replies {so_far}"),
-        "usd": (costs.usd, f"USD {so_far}"),
-        "episodes": (counts.episodes, f"episodes {so_far}"),
-        "env_steps": (counts.env_steps, f"steps of the environment {so_far}"),
+        "calls": (costs.llm_calls, "requests to a language model so far"),
+        "tokens_in": (costs.tokens_in, "tokens of prompts so far"),
+        "tokens_out": (costs.tokens_out, "tokens of replies so far"),
+        "usd": (costs.usd, "USD so far"),
+        "episodes": (counts.episodes, "episodes so far"),
+        "env_steps": (counts.env_steps, "steps of the environment so far"),
         "wall_seconds": (round(counts.wall_seconds, 3), "s since the start"),
     }
     section = f"attempt {attempt.number}"
@@ -353,7 +349,7 @@ def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
 
 
 def note_facts(attempt: Attempt, section: str = NOTES) -> list[Fact]:
-    """Return the notes of an attempt that have a heading; a note with a number has its words in the basis."""
+    """Return the notes of an attempt that have a heading; if one has a number, its words stand in the basis."""
     where = f"over {len(attempt.played)} episodes of attempt {attempt.number}"
     facts = []
     for note in notes.NOTES.values():
@@ -377,7 +373,7 @@ CURVE_COLUMNS = ("attempt", *(one.name for one in attempt_facts(Attempt(0, None,
 
 
 def curve_table(attempts: Sequence[Attempt]) -> dict[str, list[float | None]]:
-    """Return the learning curve by column, with a value for each attempt: `CURVE_COLUMNS`, then notes with a number."""
+    """Return the columns of the learning curve, with a value per attempt: `CURVE_COLUMNS`, then notes with a number."""
     rows = [{one.name: one.amount for one in own} for own in all_attempts(attempts)]
     notes = dict.fromkeys(name for row in rows for name, amount in row.items() if amount is not None)
     columns = {name: [row.get(name) for row in rows] for name in (*CURVE_COLUMNS[1:], *notes)}

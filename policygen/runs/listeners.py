@@ -1,4 +1,4 @@
-"""The listeners of a run, called at its events: the terminal, pictures, trackers."""
+"""Listeners, which are called at the events of a run: the terminal, pictures, trackers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ from policygen.runs.state import Search
 
 @dataclass(frozen=True, slots=True)
 class TuningProgress:
-    """The progress of tuning attempt `number`.
-
-    Attributes:
-        played, episodes: episodes played so far, and their maximum; a converged search ends earlier.
-    """
+    """The progress of tuning attempt `number`: `played` of at most `episodes` episodes."""
 
     number: int
     played: int
@@ -33,14 +29,11 @@ class TuningProgress:
 
 
 Activity = Wait | TuningProgress | str
-"""A long-running activity, shown as progress: tuning, waiting for a reply, waiting to retry.
-
-A text is a sentence for the user, for example that prompts do not show comments.
-"""
+"""A long-running activity to show as progress (tuning, waiting), or a sentence for the user."""
 
 
 class RunView(Protocol):
-    """The settings, folder, state and spending of a run, for listeners, which only read them."""
+    """A run as its listeners see it: settings, folder, state and spending, which they only read."""
 
     config: RunConfig
     search: Search
@@ -55,31 +48,31 @@ class RunView(Protocol):
 class Listener:
     """A listener to the events of a run; a subclass overrides the methods of the events that it needs.
 
-    A listener that raises is removed, and the run continues. Therefore the run itself writes the files of its folder,
-    before it calls the listeners.
+    A listener that raises an exception is removed, and the run continues. The run writes the files of its folder
+    itself, before it calls the listeners.
     """
 
     def started(self, run: RunView) -> None:
         """Called when the run starts or is resumed."""
 
     def doing(self, activity: Activity | None) -> None:
-        """Called at the start and at steps of a long-running activity; None: the activity has ended."""
+        """Called when a long-running activity starts or progresses; None: it has ended."""
 
     def exchanged(self, exchange: Exchange | FailedExchange) -> None:
-        """Called when a request was answered or failed, and is recorded; its attempt is not scored yet."""
+        """Called when a request was answered or failed, after it was recorded and before its attempt is scored."""
 
     def attempted(self, attempt: Attempt) -> None:
         """Called when an attempt was scored and recorded."""
 
     def finished(self, summary: Summary) -> None:
-        """Called when the best policy has its final score, and all files are written."""
+        """Called when the best policy has its final score and all files are written."""
 
     def ended(self) -> None:
         """Called last, whether the run finished, was interrupted or failed."""
 
 
 def notify(listeners: list[Listener], event: Callable[[Listener], None]) -> None:
-    """Call every listener; remove one that fails from the list, with a UserWarning."""
+    """Call every listener; remove those that fail from the list, with a UserWarning."""
     for listener in tuple(listeners):
         try:
             event(listener)

@@ -1,4 +1,4 @@
-"""The refine methods: ways to tune the numbers of a proposal, and the setting `--refine` that names one."""
+"""Refine methods, which tune the numbers of a proposal, and the setting `--refine` that names one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Method:
     Attributes:
         tune: the function, or its address `MODULE:NAME`, which is imported at first use. Its arguments are the policy,
             its `Trials` (`search/refine/tunable.py`) and a seed; it returns a `Refined`, or None if there is nothing to
-            tune or the episodes are too few.
-        for_tables: whether it changes the entries of a table of choices, and not constants.
-        most_episodes: the most episodes of the environment for a proposal, of a method that reads all episodes played
-            before (`Trials.seen`) in order to need few more; None for a method that plays what the budget allows.
+            tune or the budget is too small.
+        for_tables: whether it changes the entries of a table of choices instead of constants.
+        most_episodes: most episodes per proposal of a method that learns from all earlier episodes (`Trials.seen`);
+            None for a method that plays as many as the budget allows.
         check: raises a UsageError for a task that it cannot tune.
-        suits: whether `auto` stands for it in a run on this task whose steps are limited.
+        suits: whether `auto` means this method if the steps of a run on the task are limited.
     """
 
     tune: Tune | str
@@ -49,8 +49,8 @@ METHODS.add("policy-iteration", Method("policygen.search.refine.tables:policy_it
 class Refinement:
     """The tuning of every proposal, written `METHOD[:EPISODES]`; without a method nothing is tuned.
 
-    If `episodes` is None, the remaining episodes of `max_episodes` are divided among the remaining proposals; without
-    that limit it is 500.
+    By default the remaining episodes of `max_episodes` are divided among the remaining proposals; without that limit,
+    each gets 500.
     """
 
     method: str | None = None
@@ -58,7 +58,7 @@ class Refinement:
 
     @property
     def entry(self) -> Method | None:
-        """The method; None for `auto`, which stands for others, and for none."""
+        """The method; None for `auto`, which chooses one later, and for none."""
         return METHODS.get(self.method) if self.method is not None else None
 
     @property
@@ -78,7 +78,7 @@ class Refinement:
 
 
 def read_refinement(value: Any) -> Refinement:
-    """Read the setting `METHOD[:EPISODES]`; see `Refinement` for the default number.
+    """Read the setting `METHOD[:EPISODES]`.
 
     Raises UsageError if the method is unknown, or the number of episodes is not a whole number above 0.
     """

@@ -34,17 +34,17 @@ NOTES: Registry[Note[Any]] = Registry("note")
 
 @dataclass(frozen=True)
 class Note(Generic[T]):
-    """A kind of note; making one registers it, and raises UsageError if another has its key.
+    """A kind of note. Making one registers it; UsageError if another has its key.
 
     Attributes:
         key: its name in `Attempt.notes` and in attempts.jsonl.
-        kind: the type of its values, which pydantic checks when they are read back; or its address `MODULE:NAME`, if
-            importing it takes long.
+        kind: the type of its values, which pydantic checks when they are read back; or the address `MODULE:NAME` of
+            the type, if importing it takes long.
         make: called once for each scored attempt, with its policy (None: random actions) and the episodes of its score;
             returns the value, or None for no note. None if the ability writes the note itself.
-        heading: its name on the terminal, on pages and in comparisons, which show it only if it has one.
+        heading: its name on the terminal, on pages and in comparisons; without one they do not show it.
         words: returns the text that is shown for a value.
-        number: returns the number of a value, for averages and trackers; None if it has no number.
+        number: returns a value as a number, for averages and trackers; None if it has none.
         check: raises PolicyError if a value that is read back does not fit the task.
     """
 
@@ -66,7 +66,7 @@ class Note(Generic[T]):
     def of(self, attempt: Any) -> T | None:
         """Return the note of an attempt; None without one.
 
-        Raises PolicyError if it is damaged, which reading the attempt did not find before the note was registered.
+        Raises PolicyError for a damaged value that was read before the note was registered.
         """
         value = attempt.notes.get(self.key)
         return self.read(value) if value is not None else None
@@ -83,10 +83,7 @@ class Note(Generic[T]):
 
 
 def made_notes(policy: Policy | None, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-    """Return the notes that are made from a policy (None: random actions) and the episodes of its score.
-
-    A note whose `make` fails is left out, with a UserWarning.
-    """
+    """Call `make` of every note; one that fails is left out, with a UserWarning."""
     found: dict[str, Any] = {}
     for one in NOTES.values():
         if one.make is None:
@@ -108,20 +105,17 @@ def notes_to_record(notes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notes_from_record(record: Mapping[str, Any], task: Task | None = None) -> dict[str, Any]:
-    """Read notes that `notes_to_record` wrote; those that are not registered are kept as they are.
-
-    Raises PolicyError if one is damaged.
-    """
+    """Read notes that `notes_to_record` wrote, and keep unregistered ones unread; raise PolicyError for damage."""
     return {key: NOTES[key].read(value, task) if key in NOTES else value for key, value in record.items()}
 
 
 # --- the notes of the kernel -----------------------------------------------------------------------------------------
 
-# The first sentence that the model wrote beside the policy.
+# The first sentence of the reply outside the policy.
 IDEA = Note("idea", str)
-# The reason if a budget was used up before a repair or the score of an attempt; the run then ends.
+# The budget that was used up before the attempt was repaired or scored, as a sentence; the run then ends.
 STOPPED = Note("stopped", str)
-# Number of the earlier attempt whose score this one has, because its policy is the same.
+# Number of the earlier attempt with the same policy, whose score is used.
 REPEATS = Note("repeats", int)
 # The objective and the potential that guided an attempt's tuning.
 SHAPING = Note("objective", Shaping, words=Shaping.to_text, check=Measure)
@@ -130,7 +124,7 @@ VIOLATIONS = Note("violations", tuple[Violations, ...])
 
 
 def notes_of_episodes(attempt: Any) -> dict[str, Any]:
-    """Return the notes of an attempt that were made from its scored episodes, not from its reply."""
+    """Return the notes that were made from an attempt's scored episodes, not from its reply."""
     made = {VIOLATIONS.key, *(key for key, note in NOTES.items() if note.make is not None)}
     return {key: value for key, value in attempt.notes.items() if key in made}
 
@@ -140,15 +134,12 @@ def violations_of(attempt: Any) -> tuple[Violations, ...]:
     return VIOLATIONS.of(attempt) or ()
 
 
-MOST_UNDEFINED = 6  # values that were not finite that are listed
+MOST_UNDEFINED = 6  # names listed
 Shares = tuple[tuple[str, float], ...]
 
 
 def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) -> Shares | None:
-    """Return the features and outputs that were not finite, each with its share of the steps; None without any.
-
-    Decisions use 0 for NaN, and -1,000,000 or 1,000,000 for infinite values.
-    """
+    """Return the features and outputs that were not finite, each with the share of steps; None without any."""
     formulas = [*policy.reader.needed, *policy.formulas()] if policy is not None else []
     steps = sum(t.length for t in trajectories)
     if policy is None or not formulas or not steps:
@@ -162,7 +153,7 @@ def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) 
 
 
 def undefined_words(shares: Shares) -> str:
-    """Describe values that were not finite, with their shares of the steps."""
+    """Describe `undefined_shares` in words."""
     found = [f"`{name}` in {share:.2g} of the steps" for name, share in shares]
     more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
     return f"{', '.join(found[:MOST_UNDEFINED])}{more}"
@@ -176,5 +167,5 @@ UNDEFINED = Note(
     words=undefined_words,
     number=len,
 )
-# Number of scored episodes in which the environment reported that the simulation diverged.
+# Number of scored episodes in which the environment reported that its simulation diverged.
 UNSTABLE = Note("unstable", int, make=lambda _, trajectories: sum(t.unstable for t in trajectories) or None)
