@@ -46,28 +46,28 @@ from policygen.tasks.records import task_from_record, task_to_record
 from policygen.tasks.task import Task
 from policygen.tasks.trust import why_refused
 
-# Rewriting the replay buffer costs time; episodes missing after a crash are replayed from their seeds.
-LEAST_BETWEEN_SAVES = 1.0  # seconds between two saves of the replay buffer
-SAVING_SHARE = 0.02  # largest share of the time that saving the buffer may take
+# The replay buffer is saved only now and then; episodes that are missing after a crash are replayed from their seeds.
+LEAST_BETWEEN_SAVES = 1.0  # seconds
+SAVING_SHARE = 0.02  # largest share of the run's time spent saving it
 _RESTORE = "restore it from a copy, or begin a new run"
 T = TypeVar("T")
 _TEXTS = TypeAdapter(dict[str, str])
-_LONGEST_NAME = 80  # characters of the name of a task or a provider in a file name
+_LONGEST_NAME = 80  # characters of a task's or provider's name in a file name
 _VERSIONS = ("policygen", "gymnasium", "numpy", "openai", "google-genai", "anthropic", "mujoco")
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The end of a run; `summary.json` is its saved form. The other figures of a run follow from its attempts.
+    """The end of a run, saved as `summary.json`; the other figures of the run follow from its attempts.
 
     Attributes:
         final: the final score; None if no reply was a policy.
-        perturbed: the score of the best policy under the perturbations `perturbed_by`, on the first seeds of `final`;
-            None if there are none.
+        perturbed: the best policy's score under the perturbations `perturbed_by`, on the first seeds of `final`; None
+            if it was not measured.
         stopped: the reason why the search ended, as a sentence.
-        seconds: the time of the final score.
+        seconds: the time that the final score took.
         asks_a_model: whether replies came from a language model.
-        spent: the costs of all requests, those of a reply that never came included.
+        spent: the costs of all requests, including those without a reply.
     """
 
     final: Score | None = None
@@ -85,23 +85,23 @@ SUMMARY = TypeAdapter(Summary)
 class Logbook:
     """Reads and writes one run folder; `transcript` has its requests and replies.
 
-    The methods raise LogbookError if a file cannot be read or written, is damaged or of another task, or is missing
-    but needed. `create` and `lock` also raise it if another process has locked the folder; reading needs no lock.
+    The methods raise LogbookError if a file is missing or damaged, or cannot be read or written. `create` and `lock`
+    also raise it if another process has locked the folder; reading needs no lock.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._next_save = 0.0  # time of the monotonic clock from which the replay buffer is saved again
+        self._next_save = 0.0  # earliest time of the next save of the replay buffer, on the monotonic clock
         self._lock: FileLock | None = None
         self.transcript = Transcript(folder / "transcript.jsonl")
 
     def resume_command(self, *options: str) -> str:
-        """Return the command that resumes the run, with --trust if resuming it needs the user's trust."""
+        """Return the command that resumes the run, with --trust if it needs the user's trust."""
         command, trust = "resume", ""
         with suppress(PolicygenError):
             task, model = self.task(), read_spec(self.config().llm)
             command = "mcp" if model.name == "mcp" else command  # `policygen resume` has no assistant to ask
-            writes_prompts = model.name == "manual" and model.argument  # into a folder that a file names
+            writes_prompts = model.name == "manual" and model.argument  # into a folder named in the settings
             if ":" in task.gym_id or why_refused(task) or writes_prompts:
                 trust = "--trust"
         return shlex.join(filter(None, ["policygen", command, str(self.folder), *options, trust]))
@@ -112,12 +112,12 @@ class Logbook:
     def create(
         cls, out: Path, task: Task, config: RunConfig, templates: Mapping[str, str] | None = None, *, name: str = ""
     ) -> Logbook:
-        """Create a folder under `out` with the settings, the task and the templates of the run.
+        """Create a folder under `out` with the settings, the task and the templates of a run.
 
         Args:
             templates: the texts of the templates that the run uses, by name.
-            name: name of the folder, by default `<task>-<provider>-<time>-s<seed>`; a folder of this name may exist, if
-                its run never began.
+            name: name of the folder, which may exist if it holds no run; by default
+                `<task>-<provider>-<time>-s<seed>`.
         """
         check_name(out, "choose another --out")
         provider = _file_name(read_spec(config.llm).name)
@@ -129,7 +129,7 @@ class Logbook:
                 command = cls(out / name).resume_command()
                 raise PathError(f"{out / name} is a run already; continue it with: {command}")
         logbook = cls(out / name if name else _new_folder(out, stem))
-        logbook.lock()  # raises if another process has begun this run, whose files must stay
+        logbook.lock()  # before the `try`: if another process has begun this run, its files must stay
         try:
             own = {"assumed": list(task.assumed), "steps_taken": task.steps_taken}
             logbook._write_json("task.json", "task", {**task_to_record(task), **own})
@@ -140,17 +140,17 @@ class Logbook:
             logbook.release()
             for file in ("task.json", "templates.json", "config.toml"):
                 (logbook.folder / file).unlink(missing_ok=True)
-            if not existed:  # a folder of the user's may hold other files
+            if not existed:  # else it may hold the user's files
                 shutil.rmtree(logbook.folder, ignore_errors=True)
             raise
         return logbook
 
     def lock(self) -> None:
-        """Lock the folder against other processes, until `release` or the end of this process."""
+        """Lock the folder against other processes until `release` or the end of this process."""
         self._lock = lock_folder(self.folder)
 
     def release(self) -> None:
-        """Unlock the folder for other processes."""
+        """Unlock the folder."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -166,8 +166,8 @@ class Logbook:
         write_atomically(self.folder / "config.toml", tomli_w.dumps(settings))
 
     def record_attempt(self, attempt: Attempt, buffer: ReplayBuffer) -> None:
-        """Append an attempt, save the best policy if it is new and, now and then, the replay buffer."""
-        # An attempt lost in a power failure is assessed again from its replies in the transcript.
+        """Append an attempt; save its policy if it is the new best, and from time to time the replay buffer."""
+        # Not durable: an attempt lost in a power failure is assessed again from its replies in the transcript.
         append_line(self.folder / "attempts.jsonl", attempt_to_record(attempt), durable=False)
         if attempt.accepted:
             self.save_best(attempt)
@@ -185,14 +185,14 @@ class Logbook:
             attempt.policy.save(self.folder / "best.json")
 
     def save_buffer(self, buffer: ReplayBuffer) -> None:
-        """Write the replay buffer; a resumed run replays the episodes that were played after the last save."""
+        """Write the replay buffer."""
         started = time.monotonic()
         buffer.save(self.folder / "episodes.npz")
         saved = time.monotonic()
         self._next_save = saved + max(LEAST_BETWEEN_SAVES, (saved - started) / SAVING_SHARE)
 
     def clear_up(self, attempts: Sequence[Attempt]) -> None:
-        """Remove the remains of an interruption: other attempts, torn lines, partial files, and the summary."""
+        """Remove the remains of an interruption: later attempts, torn lines, partial files, and the summary."""
         remove_parts(self.folder)
         self.rewrite_attempts(attempts)
         if (path := self.transcript.path).exists():
@@ -200,7 +200,7 @@ class Logbook:
         (self.folder / "summary.json").unlink(missing_ok=True)
 
     def write_summary(self, summary: Summary) -> None:
-        """Write `summary.json`, with which the run is finished."""
+        """Write `summary.json`, which marks the run as finished."""
         self._write_json("summary.json", "summary", SUMMARY.dump_python(summary))
 
     def write_curve(self, curve: str) -> None:
@@ -212,7 +212,7 @@ class Logbook:
     def _read(
         self, name: str, form: Callable[[str], Any], kind: str, make: Callable[[Any], T], remedy: str = _RESTORE
     ) -> T:
-        """Return what `make` makes of a file; raise FileNotFoundError if it is missing."""
+        """Read a file and convert its content with `make`; raise FileNotFoundError if it is missing."""
         path = self.folder / name
         try:
             return make(read(path, form, remedy, kind=kind))
@@ -233,17 +233,17 @@ class Logbook:
         return {str(name): str(value) for name, value in versions.items()} if isinstance(versions, dict) else {}
 
     def config(self) -> RunConfig:
-        """Return the settings of the run, with the changes that were made when it was resumed."""
+        """Return the settings of the run, including changes made when it was resumed."""
         others = ("versions", "format")
         config = self._settings(lambda found: RunConfig(**{name: found[name] for name in found if name not in others}))
         return config.chosen_by(str(self.folder / "config.toml"))
 
     def task(self) -> Task:
-        """Return the run's task, as it was when the run started."""
+        """Return the run's task as it was when the run started."""
         return self._required("task.json", "task", task_from_record)
 
     def templates(self) -> dict[str, str]:
-        """Return the texts of the templates with which the run began, by name."""
+        """Return the texts of the run's templates by name, as they were when the run started."""
         return self._required("templates.json", "templates", lambda record: _TEXTS.validate_python(record["texts"]))
 
     def _required(self, name: str, kind: str, make: Callable[[Any], T]) -> T:
@@ -260,9 +260,9 @@ class Logbook:
         return None
 
     def attempts(self) -> list[Attempt]:
-        """Return the recorded attempts, in order, up to the first that is missing.
+        """Return the recorded attempts in order, up to the first that is missing.
 
-        A resumed run assesses the missing one and those after it again, from their recorded replies.
+        A resumed run assesses that one and the later ones again, from their recorded replies.
         """
         path = self.folder / "attempts.jsonl"
         remedy, task = f"{DELETE_AND_SCORE} {shlex.quote(str(self.folder))}", self.task()
@@ -285,7 +285,7 @@ class Logbook:
 
 
 def _file_name(name: str) -> str:
-    """Return a name of a task or a provider, which a file may choose, as part of a file name."""
+    """Return the name of a task or provider, which an untrusted file may choose, as part of a file name."""
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:_LONGEST_NAME]
     return kept or "unnamed"
 
@@ -326,9 +326,9 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
 
     Args:
         task: the task of the policies.
-        log: the file that the record comes from, for the message about a damaged policy.
+        log: the file of the record, named in the message about a damaged policy.
 
-    Raises PolicyError if it is damaged; the message says where.
+    Raises PolicyError if the record is damaged; the message says where.
     """
     try:
         attempt = _ATTEMPT.validate_python(record, context=(task, log))
@@ -357,7 +357,7 @@ class FolderInUse(LogbookError):
 
 
 def lock_folder(folder: Path) -> FileLock:
-    """Lock a run folder until `release`, or until this process ends in any way, even by a crash.
+    """Lock a run folder until `release` or the end of this process, even by a crash.
 
     Raises FolderInUse if another process works in the folder, LogbookError if the folder cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Read policies from run folders, saved files and text files, and what a run folder tells about them."""
+"""Read policies from run folders, saved files and text files, and the origin of a policy from its run folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from policygen.runs.logbook import Logbook
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-_TOLD = (BEST[0], "violations")  # beginnings of the names of facts that an exported file states
-
 
 def best_policy(path: Path) -> Policy:
-    """Return the policy of a run folder or of a saved file; raise PolicyError if there is none."""
+    """Return the policy of a run folder or saved file; raise PolicyError if there is none."""
     if path.is_dir():
         folder, path = path, path / "best.json"
         if not path.exists():
@@ -31,16 +29,16 @@ def best_policy(path: Path) -> Policy:
 
 
 def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None = None, trust: bool = False) -> Policy:
-    """Read the policy of a run folder, of a saved file, or of a text file in the policy language.
+    """Read the policy of a run folder, a saved file, or a text file in the policy language.
 
     Args:
-        task_name: the task of a text file; with it, the text of any policy is read as one for this task.
+        task_name: the task of a text file; if given, any policy is read from its text, as one for this task.
         attempt: number of an attempt of a run; by default the best one.
         trust: whether the task may name modules to import and paths to read.
 
     Raises:
         PolicyError: there is none, or the text has problems; all are listed with their lines.
-        UsageError: a text file without a task, or the run has no attempt of this number.
+        UsageError: a text file needs a task, or the run has no attempt of this number.
     """
     if attempt is not None:
         policy = _of_attempt(path, attempt)
@@ -83,22 +81,19 @@ def read_opponent(text: str, task: Task, *, trust: bool = False) -> Policy:
 
     Raises:
         PolicyError: there is no such policy, or it cannot be read.
-        UsageError: it is a policy for another environment.
+        UsageError: the policy is for another environment.
     """
     path = find_run(text)
     if not path.is_dir() and path.suffix != ".json":
         return _of_text(path, task)
     policy = read_policy(path, trust=trust)
     if policy.task.gym_id != task.gym_id:
-        raise UsageError(f"{text} is a policy for {policy.task.gym_id}, and the task is of {task.gym_id}")
+        raise UsageError(f"{text} is a policy for {policy.task.gym_id}, but the task plays {task.gym_id}")
     return policy
 
 
 def policy_text(path: Path) -> str:
-    """Return the text of the policy in a run folder, a saved file, or a text file.
-
-    Raises PolicyError if there is none.
-    """
+    """Return the text of the policy in a run folder, a saved file or a text file; raise PolicyError if none exists."""
     if not path.exists():
         raise PolicyError(f"cannot read {path}: there is no such file or folder")
     if path.is_dir() or path.suffix == ".json":
@@ -107,7 +102,7 @@ def policy_text(path: Path) -> str:
 
 
 def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
-    """Return sentences on the origin and the final score of a policy, for the head of an exported file."""
+    """Return sentences about a policy's origin and final score, for the head of an exported file."""
     lines = [f"Exported by policygen {__version__} on {date.today().isoformat()}."]
     folder = Path(source) if isinstance(source, str | Path) else None
     if folder is None or not (folder / "summary.json").is_file():
@@ -115,5 +110,5 @@ def origin_of(policy: Policy, source: Policy | str | Path) -> list[str]:
     record = read_record(folder)
     if record.final is None or record.best is None or record.best.policy != policy:
         return lines
-    told = [one for one in run_facts(record) if one.name.startswith(_TOLD)]
-    return [*lines, f"Run {folder.name}, attempt {record.best.number}:", *(f"{one.name}: {one}." for one in told)]
+    stated = [one for one in run_facts(record) if one.name.startswith((BEST[0], "violations"))]
+    return [*lines, f"Run {folder.name}, attempt {record.best.number}:", *(f"{one.name}: {one}." for one in stated)]

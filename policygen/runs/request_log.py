@@ -1,4 +1,4 @@
-"""Send requests to models; charge and record them and their replies, and reuse the records when a run is resumed."""
+"""Requests to models: charge, send and record them, and reuse recorded replies when a run is resumed."""
 
 from __future__ import annotations
 
@@ -22,34 +22,33 @@ from policygen.runs.budget import Hold, Ledger, Price
 from policygen.runs.config import RunConfig
 from policygen.runs.listeners import Activity
 
-_Request = tuple[int, int, Prompt]  # the attempt (or a question outside a run), the repair (0: none), and the prompt
+_Request = tuple[int, int, Prompt]  # number of the attempt (or question), number of the repair (0: none), prompt
 
 
 @dataclass(eq=False)
 class RequestLog:
-    """The only sender of requests to models: it looks for a recorded reply, then a cached one, then asks the model.
+    """The only sender of requests to models: it returns a recorded reply, else a cached one, else asks the model.
 
-    Every request is charged before it is sent; one to a language model is also recorded then. Its result is recorded
-    afterwards. Several threads may ask. The maximum cost of each unfinished request is reserved, so that together they
-    exceed no budget. If the budget left does not cover another reply of full length, requests are sent one at a time.
-    While a request waits before a retry, no other request is sent.
+    Every request is charged before it is sent, and for a language model also recorded; its result is recorded after it.
+    Several threads may ask. The maximum cost of each unfinished request is reserved, so that together they exceed no
+    budget. If the rest of the budget covers no second reply of full length, requests are sent one at a time. While a
+    request waits before a retry, no other is sent.
     """
 
     ledger: Ledger
     _: KW_ONLY
-    # exchanges that an interrupted run had paid for but not yet used
+    # exchanges that an interrupted run paid for but has not used
     recorded: Sequence[Exchange | FailedExchange] = ()
-    # called immediately with every new exchange, before anything else can fail. Failed exchanges are reported only for
-    # language models: another provider costs nothing and is asked again.
+    # called with every new exchange at once, before anything else can fail; with failed ones only of language models,
+    # because other providers cost nothing and are asked again
     on_exchange: Callable[[Exchange | FailedExchange], None] = lambda exchange: None
-    # called before every try of a request to a language model, with its attempt and repair (0: the first request)
+    # called before every try of a request to a language model, with the numbers of attempt and repair
     on_sent: Callable[[int, int], None] = lambda attempt, repair: None
-    # called with each activity, such as a wait; None: it has ended
+    # called with the current activity, such as a wait; None: it has ended
     tell: Callable[[Activity | None], None] = lambda activity: None
-    cache: Cache | None = None  # stores answers of language models; looked up before a request
-    comments: Comments | None = None  # the user's comments to the run
-    # whether `Prompt.key` and the model's seed include the attempt's number; if not, equal requests of two attempts
-    # count as the same
+    cache: Cache | None = None  # earlier replies of language models
+    comments: Comments | None = None  # the user's comments on the run
+    # whether `Prompt.key` and the sampling seed depend on the attempt; if not, equal requests get the same cached reply
     by_attempt: bool = True
     sleep: Callable[[float], None] = time.sleep
 
@@ -62,11 +61,11 @@ class RequestLog:
 
     @property
     def has_recorded(self) -> bool:
-        """Whether some of the `recorded` exchanges, answered or failed, are still unused."""
+        """Whether some of the `recorded` exchanges are still unused."""
         return bool(self._recorded)
 
     def comments_for(self, attempt: int) -> tuple[str, ...]:
-        """Return the user's comments for an attempt's prompt: those of its recorded reply, or else the new ones."""
+        """Return the user's comments for an attempt's prompt: those of its recorded exchange, or else the new ones."""
         for earlier in self._recorded.get((attempt, 0), ()):
             if isinstance(earlier, Exchange):
                 return earlier.prompt.comments
@@ -75,13 +74,15 @@ class RequestLog:
     def ask(
         self, provider: Provider, attempt: int, repair: int, prompt: Prompt, options: LLMOptions | None = None
     ) -> Exchange:
-        """Return the exchange of repair `repair` (0: the first request) of attempt or question `attempt`.
+        """Return the reply to a prompt, as an exchange.
 
         Args:
+            attempt: number of the attempt, or of a question outside a run.
+            repair: number of the repair; 0 is the first request.
             options: the options of the request; by default those of the run's settings.
 
         Raises:
-            BudgetExhausted: the budget left does not cover the request.
+            BudgetExhausted: the rest of the budget does not cover the request.
             ProviderError: the provider cannot be asked; the failed exchange is recorded.
         """
         config = self.ledger.config
@@ -92,11 +93,11 @@ class RequestLog:
         exchange, failed = self._from_record(request)
         if exchange is None:
             exchange = self._answer(provider, request, options)
-        # Add the failed tries of the interrupted run to this attempt; the transcript has a line for each.
+        # The failed tries of the interrupted run belong to this attempt; the transcript has a line for each.
         return replace(exchange, requests=exchange.requests + failed)
 
     def _from_record(self, request: _Request) -> tuple[Exchange | None, int]:
-        """Return the recorded reply, if any, and the number of failed tries recorded before it; charge all of them."""
+        """Charge what is recorded for a request; return its reply, if any, and the number of failed tries before it."""
         failed = 0
         for earlier in self._recorded.pop(request[:2], ()):
             with self._changed:
@@ -109,7 +110,7 @@ class RequestLog:
         return None, failed
 
     def _answer(self, provider: Provider, request: _Request, options: LLMOptions) -> Exchange:
-        """Return the exchange with a cached reply or, if there is none, with the provider's, which is then cached."""
+        """Return the exchange with a cached reply; if there is none, with a new one, which is then cached."""
         cache = self.cache if provider.is_language_model and reads_prompts(provider.spec) else None
         if cache is None:
             return self._send(provider, request, options)[0]
@@ -122,10 +123,7 @@ class RequestLog:
         return exchange
 
     def _send(self, provider: Provider, request: _Request, options: LLMOptions) -> tuple[Exchange, bool]:
-        """Return the exchange, and whether the remaining budget shortened the reply, which then is not cached.
-
-        A provider that is not a language model costs nothing, so that nothing is reserved for it.
-        """
+        """Ask the provider; return the exchange, and whether the reply was cut short for lack of budget."""
         longest, prompt = self.ledger.config.max_output_tokens, request[2]
         hold = None
         if provider.is_language_model:
@@ -134,7 +132,7 @@ class RequestLog:
 
         def before_try() -> None:
             nonlocal tries
-            # If another request waits to retry, wait as long. A request on its own has done its waiting already.
+            # If another request waits to retry, wait as long. A single request has waited already.
             if len(self.ledger.held) > 1 and (seconds := self._not_before - time.time()) > 0:
                 self.sleep(seconds)
             with self._changed:
@@ -175,11 +173,9 @@ class RequestLog:
         return exchange
 
     def _hold(self, prompt: Prompt, price: Price) -> Hold:
-        """Reserve the maximum cost of a request.
+        """Reserve the maximum cost of a request; while the budget covers no full reply, wait for the other requests.
 
-        If other requests are unfinished and the budget covers no reply of full length, wait for them.
-
-        Raises BudgetExhausted if the budget left does not cover the request after all others have ended.
+        Raises BudgetExhausted if the budget does not cover the request even after all others have ended.
         """
         with self._changed:
             while True:
@@ -202,15 +198,14 @@ class RequestLog:
 
 
 def conversation_turn(exchanges: Sequence[Exchange]) -> tuple[Message, Message]:
-    """Return the messages of an attempt that a continued conversation keeps: its first request and its last reply."""
+    """Return the messages that a continued conversation keeps of an attempt: its first request and its last reply."""
     return exchanges[0].prompt.messages[-1], Message("assistant", exchanges[-1].reply.text or "(empty)")
 
 
 def seeded(prompt: Prompt, config: RunConfig, key: tuple[int, int], *, always: bool = False) -> Prompt:
-    """Return `prompt` with its key (attempt and repair) and a sampling seed, a different one for each key of a run.
+    """Return `prompt` with its key (attempt and repair) and, with `temperature` or if `always`, a sampling seed.
 
     The seed is the first 31 bits (some servers take no more) of a SHA-256 of the run's seed, attempt and repair.
-    Without `temperature` a seed is sent only if `always`.
     """
     if config.temperature is None and not always:
         return replace(prompt, key=key)
@@ -221,15 +216,15 @@ def seeded(prompt: Prompt, config: RunConfig, key: tuple[int, int], *, always: b
 # --- comments --------------------------------------------------------------------------------------------------------
 
 FILE = "comments.md"
-MOST_CHARACTERS = 4_000  # of a line, and of all lines in one prompt; the others wait for the next one
+MOST_CHARACTERS = 4_000  # of a line, and of all new lines in one prompt; the others wait for the next prompt
 _LARGEST = 2**20  # bytes of the file
 
 
 class Comments:
-    """The comments of a run.
+    """The user's comments on a run: the lines of `comments.md`, each of which goes into one prompt.
 
     Args:
-        used: the lines that earlier prompts had, of which the run has the replies.
+        used: the lines in earlier prompts that were answered.
         tell: called with sentences for the user.
     """
 
@@ -240,9 +235,9 @@ class Comments:
         self._unreadable = False
 
     def new(self) -> tuple[str, ...]:
-        """Return the lines that no prompt has had, as many as one takes; from now on they count as used.
+        """Return the lines that no prompt has had, as many as fit into one, and count them as used.
 
-        An edited line is new. After a file that cannot be read, nothing is read any more.
+        An edited line is new. Once the file could not be read, it is not read again.
         """
         chosen, room, left = list[str](), MOST_CHARACTERS, Counter(self._used)
         for line in self._lines():
