@@ -1,6 +1,6 @@
 """The library in a few functions: run or resume a search; score, film, report, compare, simplify or export policies."""
 
-# Imports inside functions are of extensions: each may be missing, and they would make `import policygen` slow.
+# Functions import extensions, which may be missing and would make `import policygen` slow.
 
 from __future__ import annotations
 
@@ -106,17 +106,16 @@ def run(
     """Search for a policy and score it.
 
     Args:
-        task: a task's name, a path to a task file, a Gymnasium id, or a `Task`; or an environment of your own, or a
-            function or class that makes one. An environment object plays one episode at a time; a function allows many
-            at once, and all cores if it can be pickled. A policy's score is the same either way, but random actions are
-            drawn in the order of play, so the two runs differ.
-        llm: a provider and model such as `openai:gpt-5-mini`, or your own object with the methods of
-            `policygen.llm.Provider`.
+        task: a task's name, a task file, a Gymnasium id, or a `Task`; or your own environment, or a function or class
+            that makes one. An environment object plays one episode at a time; a function allows many at once, on all
+            cores if it can be pickled. A policy scores the same either way, but random actions are drawn in the order
+            of play, so the two runs differ.
+        llm: a provider and model such as `openai:gpt-5-mini`, or your own `policygen.llm.Provider`.
         out: parent of the run's folder.
         on_attempt: called after every attempt; its exceptions end the run.
         listeners: notified of events (see `policygen.runs.listeners.Listener`); their exceptions do not end the run.
-        cache: folder of cached replies; a request found there is not sent.
-        trust: let a task file name a module to import, and a server that gets the key.
+        cache: folder of cached replies; a request that is cached there is not sent.
+        trust: let a task file name modules to import, and a server that gets the key.
         settings: any setting by its name: iterations, episodes, seed, policy, max_calls, ... (`policygen run --help`).
 
     Raises:
@@ -144,10 +143,10 @@ def run(
 
 
 def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
-    """Make a Gymnasium environment of a task, truncated at its step limit.
+    """Make the Gymnasium environment of a task, truncated at its step limit.
 
     Args:
-        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`.
+        task: a task's name, a task file, a Gymnasium id, or a `Task`.
         trust: let the task file name modules to import and paths to read.
 
     Raises:
@@ -160,7 +159,7 @@ def make_env(task: str | Task, *, trust: bool = False) -> gym.Env[Any, Any]:
 
 
 def _task(task: Any, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT, max_steps: int | None = None) -> Task:
-    """Return the task for a name, a `Task`, an environment or a factory."""
+    """Return the task for a name, a `Task`, an environment or its factory."""
     if isinstance(task, Task):
         return task
     if isinstance(task, str):
@@ -169,7 +168,7 @@ def _task(task: Any, *, trust: bool = False, step_timeout: float = STEP_TIMEOUT,
 
 
 def default_listeners(run: Run) -> list[Listener]:
-    """Return the listeners that draw the learning curve and, in a Jupyter notebook, show progress, if installed."""
+    """Return the listeners that draw the learning curve and, in a Jupyter notebook, show progress, if available."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     in_notebook = getattr(shell, "kernel", None) is not None  # IPython in a terminal has none
     curves, notebook = _extension("plots.curves"), _extension("notebook") if in_notebook else None
@@ -199,12 +198,13 @@ def resume(
     trust: bool = False,
     **settings: Unpack[Settings],
 ) -> RunResult:
-    """Resume an interrupted run as if it had not been interrupted, or go on with a finished one with a larger budget.
+    """Resume an interrupted run as if it had not been interrupted, or extend a finished one with a larger budget.
 
     Args:
         folder: the run's folder.
-        env: the environment or factory again, if `run` got one.
-        llm: your own provider again, if `run` got one.
+        env: the environment or its factory, if `run` got one.
+        llm: your own provider, if `run` got one.
+        on_attempt, listeners: as in `run`.
         settings: larger budgets, or settings on which no score depends: prompt_tokens, jobs, base_url,
             timeout_seconds, step_timeout.
         trust: let the folder name modules to import, paths to read, and a server that gets the key.
@@ -220,6 +220,9 @@ def resume(
 
 def parse(text: str, task: str | Task, kind: PolicyKind | None = None) -> Policy:
     """Parse a policy from text in the policy language.
+
+    Args:
+        kind: "table" or "linear" (equations); by default the kind that the text has.
 
     Raises:
         PolicyError: the text is not a policy; the message lists every problem with its line.
@@ -238,7 +241,7 @@ def score(policy: Policy, task: Any = None, *, episodes: int = 100, seed: int = 
         task: a task's name, a task file, a Gymnasium id, a `Task`, an environment or its factory; by default the
             policy's own.
         episodes: number of episodes, at least 2.
-        seed: determines the episodes, 0 or more; runs never tune on them.
+        seed: determines the episodes, 0 or more; no run selects or tunes policies on them.
         trust: let the task of a saved policy name modules to import and paths to read.
 
     Raises:
@@ -253,7 +256,7 @@ def score(policy: Policy, task: Any = None, *, episodes: int = 100, seed: int = 
 def contenders(
     policies: Sequence[Policy], task: Any, *, episodes: int, seed: int, trust: bool
 ) -> Iterator[list[Entrant]]:
-    """Yield policies as contenders of races on the episodes of `score`, which says what is raised."""
+    """Yield policies, ready to play the episodes of `score`, which names the arguments and errors."""
     if episodes < 2:
         raise UsageError(f"a score with an interval needs at least 2 episodes, not {episodes}")
     if seed < 0:
@@ -288,13 +291,13 @@ def film(
     Args:
         source: a policy, a run's folder, or a saved policy.
         episodes: number of episodes played; by default 1, or 20 if `which` is given.
-        seed: determines the episodes: the same as those of `score`.
+        seed: determines the episodes, which are those of `score`.
         which: film only the best, the worst or the median of them.
         trust: let the task of a saved policy name modules to import and paths to read.
-        env: the environment or its factory again, if `run` got one.
+        env: the environment or its factory, if `run` got one.
 
     Raises:
-        UsageError: a number is out of range, or the path has another ending.
+        UsageError: a number is out of range, or the path does not end in .gif.
         TaskError: the environment cannot be made or rendered.
         PolicyError: there is no policy.
     """
@@ -329,8 +332,8 @@ def compare(*sources: str | Path, by: str | None = None, suite: str | None = Non
 
     Args:
         sources: run and sweep folders, or `LABEL:TASK=FILE` for a monitor file of Stable-Baselines3.
-        by: setting that distinguishes contenders: llm, template, policy, refine, ...; by default those that differ.
-        suite: suite whose published results are shown.
+        by: the setting that tells contenders apart: llm, template, policy, refine, ...; by default all that differ.
+        suite: the suite whose published results are added.
 
     Raises:
         PolicygenError: there is nothing to compare, or a folder is damaged.
@@ -352,10 +355,10 @@ def simplify(
 
     Args:
         source: a policy, a run's folder, or a saved policy.
-        episodes: number per candidate; a candidate that is clearly worse plays a fifth of them.
+        episodes: number of episodes per candidate; one that is clearly worse plays only a fifth of them.
         seed: determines the episodes.
         trust: let the task of a saved policy name modules to import and paths to read.
-        tell: receives the size of every accepted policy.
+        tell: called with a sentence about every accepted policy.
 
     Raises:
         PolicygenError: there is no policy, or it cannot be played.
@@ -385,9 +388,9 @@ def export(
     """Export a policy as C99, plain Python or Structured Text (IEC 61131-3); also write it to `path`.
 
     Args:
-        path: a file. For C also a folder, which gets a source file, a header, and a test program: it compares the
-            decisions in C with those in three episodes, which are played for it.
-        float32: all arithmetic of C in single precision; a choice may then differ at a tie.
+        path: a file; for C also a folder, which gets a source file, a header, and a test program that compares the
+            decisions of the C code with those in three episodes.
+        float32: use single precision for all arithmetic in C; a choice may then differ at a tie.
 
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.

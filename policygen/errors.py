@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PolicygenError(Exception):
-    """A mistake of the user or a fault outside policygen; the CLI prints the message and exits non-zero."""
+    """A mistake of the user or a fault outside policygen; the command line prints its message and fails."""
 
 
 class UsageError(PolicygenError):
@@ -24,11 +24,11 @@ class TaskError(UsageError):
 
 
 class UntrustedError(TaskError):
-    """A file that is not trusted names a module or a file of its own choice."""
+    """An untrusted file names a module to import or a file to read."""
 
 
 class EnvironmentFault(TaskError):
-    """The environment's own code failed; the message names the environment, its file and its line."""
+    """An error in the environment's own code; the message names the environment, its file and line."""
 
 
 class TemplateError(UsageError):
@@ -40,7 +40,7 @@ class ExpressionError(PolicygenError):
 
 
 class PolicyError(PolicygenError):
-    """A policy file or text that does not describe a policy."""
+    """A file or text that does not describe a policy."""
 
 
 class LogbookError(PolicygenError):
@@ -48,21 +48,21 @@ class LogbookError(PolicygenError):
 
 
 class PathError(LogbookError):
-    """A folder or file of the wrong kind, without the needed content, or that cannot be created."""
+    """A folder or file that is of the wrong kind, lacks the needed content, or cannot be created."""
 
 
 class BudgetExhausted(PolicygenError):
-    """The next call or episode would exceed a budget the user set."""
+    """The next request or episode would exceed a budget that the user set."""
 
 
 class ProviderError(PolicygenError):
-    """A request to a model failed, and a retry would not help (authentication, quota, a bad request)."""
+    """A request to a model failed, and a retry would not help (authentication, quota, invalid request)."""
 
 
 class TransientProviderError(ProviderError):
-    """A request to a model failed for now; a retry may help.
+    """A request to a model failed, but a retry may help.
 
-    `retry_after` is the wait in seconds that the server asked for, if it did.
+    `retry_after` is the wait in seconds that the server asked for, if any.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -71,7 +71,7 @@ class TransientProviderError(ProviderError):
 
 
 class RejectedParameter(ProviderError):
-    """The model does not take the request parameter `parameter`; the request may succeed without it."""
+    """The model does not accept the request parameter `parameter`; the request may succeed without it."""
 
     def __init__(self, message: str, parameter: str) -> None:
         super().__init__(message)
@@ -79,15 +79,15 @@ class RejectedParameter(ProviderError):
 
 
 def reason_of(error: Exception) -> str:
-    """Return the operating system's words for an error; for any other error its message."""
+    """Return the operating system's description of an error, or the message of any other error."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def explain(error: ValidationError, known: Iterable[str] = ()) -> str:
-    """Describe the problems of a validated mapping, each naming its key, joined into one line.
+    """Describe the problems that pydantic found, each with its key, in one line.
 
     Args:
-        known: valid keys, from which the nearest is suggested for a mistyped one.
+        known: valid keys, of which the nearest is suggested for a mistyped one.
     """
     known, parts = list(known), []
     for problem in error.errors():

@@ -1,7 +1,7 @@
-"""Find text files and runs; write and read the files of a run folder.
+"""Find text files and runs; read and write the files of a run folder.
 
-A run folder may be untrusted. Writing replaces a file by a new one, or appends to a plain file; reading and appending
-refuse links, pipes and devices, so that nothing outside the folder is touched.
+A run folder may be untrusted: writing replaces a file by a new one, and reading and appending refuse links, pipes and
+devices, so that nothing outside the folder is touched.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ T = TypeVar("T")
 PACKAGE = Path(__file__).resolve().parent
 LARGEST_FILE = 256 * 2**20  # bytes of a file or line; a file of episodes may be larger
 LARGEST_SETTINGS = 2**20  # bytes of a TOML file of the user
-_BUFFER = 2**18  # bytes read from a log at a time: its lines are longer than Python's default buffer
+_BUFFER = 2**18  # bytes read from a log at a time, because its lines are longer than Python's default buffer
 _LONGEST_FAULT = 300  # characters
-# Numbers in the format marks of files, 1 if not listed; increased when other versions cannot read them.
+# Version numbers in the format marks of files, if not 1; increased when other versions cannot read the file.
 _FORMATS = {"run": 2}
 _NOT_PLAIN = "it is a link, a pipe or a device, not a plain file"
 
@@ -41,8 +41,8 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 4_095  # bytes
 def check_name(name: str | Path, remedy: str = "choose another name") -> str:
     """Return a path or a name as text.
 
-    Raises UsageError, which ends with `remedy`, if scripts, logs or terminals cannot handle it: it holds control
-    characters or bytes that are not UTF-8, or is too long.
+    Raises UsageError, which ends with `remedy`, if it is too long, or contains control characters or bytes that are not
+    UTF-8, which scripts, logs and terminals cannot handle.
     """
     text = str(name)
     if found := _FORBIDDEN_CHARACTERS.search(text):
@@ -58,14 +58,14 @@ def check_name(name: str | Path, remedy: str = "choose another name") -> str:
 
 
 def resource_folders(kind: str) -> Iterator[Path]:
-    """Yield the folders that may hold `kind` ("envs" or "templates"); the first match wins."""
+    """Yield the folders that may hold files of a kind ("envs" or "templates"); the first match wins."""
     yield Path.cwd() / kind
     yield PACKAGE / kind  # an installed wheel
     yield PACKAGE.parent / kind  # a checkout
 
 
 def find_resource(kind: str, name: str, suffix: str) -> Path | None:
-    """Find the file `name`: a path, or a bare name with or without `suffix`; None if there is none.
+    """Find a file by its path or bare name, with or without `suffix`; None if there is none.
 
     Raises UsageError as `check_name` does.
     """
@@ -79,7 +79,7 @@ def find_resource(kind: str, name: str, suffix: str) -> Path | None:
 
 
 def list_resources(kind: str, suffix: str) -> dict[str, Path]:
-    """Return every file of that kind, by its bare name."""
+    """Return every file of a kind by its bare name."""
     found: dict[str, Path] = {}
     for folder in resource_folders(kind):
         for path in sorted(folder.glob(f"*{suffix}")):  # none in a missing folder
@@ -87,8 +87,8 @@ def list_resources(kind: str, suffix: str) -> dict[str, Path]:
     return found
 
 
-_MOST_PARTS = 30  # of a key: Python's parser takes quadratic time for long ones
-# The tokens of TOML, each to its end or that of the line or text, so that the search takes linear time.
+_MOST_PARTS = 30  # of a key, because Python's parser takes quadratic time for long keys
+# The tokens of TOML; an unclosed one ends with the line or text, so that the search takes linear time.
 _TOKENS = re.compile(
     r"""(?P<part>[\w-]++|"(?!"")(?:[^"\\\n]|\\[^\n])*+"?|'(?!'')[^'\n]*+'?)|(?P<dot>\.)|(?P<blank>[ \t]++)|"""
     r"""["]{3}(?:[^"\\]|\\.|"(?!""))*+(?:["]{3})?|'{3}(?:[^']|'(?!''))*+(?:'{3})?|\#[^\n]*+|.""",
@@ -97,11 +97,11 @@ _TOKENS = re.compile(
 
 
 def toml_of(text: str) -> dict[str, Any]:
-    """Parse untrusted TOML; refuse keys for which the parser would need a very long time.
+    """Parse untrusted TOML.
 
     Raises ValueError if it is not TOML, or a key has more than 30 parts; RecursionError if it is nested too deeply.
     """
-    dots = 0  # with only names, texts and blanks between them
+    dots = 0  # in the present key
     try:
         for token in _TOKENS.finditer(text):
             dots = dots + (token.lastgroup == "dot") if token.lastgroup else 0
@@ -113,7 +113,7 @@ def toml_of(text: str) -> dict[str, Any]:
 
 
 def json_of(text: str) -> Any:
-    """Parse untrusted JSON; raises ValueError, or RecursionError if it is nested too deeply."""
+    """Parse untrusted JSON; raise ValueError, or RecursionError if it is nested too deeply."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -121,9 +121,9 @@ def json_of(text: str) -> Any:
 
 
 def find_run(name: str) -> Path:
-    """Return the path `name`; `latest` is the newest run folder in results/, unless a file has that name.
+    """Return the path `name`; `latest` is the newest run folder in results/, unless a file has this name.
 
-    Raises UsageError if there is no run yet, or as `check_name` does.
+    Raises UsageError if `latest` does not exist, or as `check_name` does.
     """
     path = Path(check_name(name))
     if name != "latest" or path.exists():
@@ -135,12 +135,12 @@ def find_run(name: str) -> Path:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace `path` by `content`; readers see the old file or the new one, never a part.
+    """Replace a file by `content`, with secrets hidden; readers see the old file or the new one, never a part.
 
-    Secrets in a text are hidden. A link of that name is replaced; its target is untouched. Raises LogbookError if the
-    folder is missing, read-only or full; the old file is kept.
+    A link is replaced itself, not its target. Raises LogbookError if the folder is missing, read-only or full; the old
+    file is kept.
     """
-    # A random name: no link can wait there, and no two processes share it.
+    # The name is random, so that no link waits there and no other process uses it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     made = False
     try:
@@ -159,7 +159,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def write_named(path: Path, content: str | bytes) -> None:
-    """Write a file that the user named: atomically, but straight into a pipe or a device.
+    """Write a file that the user named: a plain file atomically, a pipe or character device directly.
 
     Raises LogbookError if it cannot be written, or is a block device; an old file is kept.
     """
@@ -173,7 +173,7 @@ def write_named(path: Path, content: str | bytes) -> None:
     try:
         if stat.S_ISBLK(there.st_mode):
             raise OSError(errno.EPERM, "it is a disk")
-        # `/dev/stdout` may lead to a plain file: append after what was printed there.
+        # If `/dev/stdout` is a plain file, append to the output there.
         print(end="", flush=True)
         descriptor = os.dup(own) if own is not None else os.open(path, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
         with os.fdopen(descriptor, "wb") as file:
@@ -183,7 +183,7 @@ def write_named(path: Path, content: str | bytes) -> None:
 
 
 def make_folder(path: Path, remedy: str) -> None:
-    """Create a folder with its parents unless it exists; raise PathError with the remedy if that is impossible."""
+    """Create a folder and its parents unless it exists; raise PathError, which ends with `remedy`, if it cannot."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -191,7 +191,7 @@ def make_folder(path: Path, remedy: str) -> None:
 
 
 def _is_open(descriptor: int, file: os.stat_result) -> bool:
-    """Whether a descriptor of this process is open, and of that file."""
+    """Whether a descriptor of this process is open and refers to this file."""
     with suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), file)
     return False
@@ -201,7 +201,7 @@ _PART = re.compile(r"\.([0-9a-f]{16}|.+\.\w+)\.part")
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove partial files that a killed process left in a folder; no other process may be writing there."""
+    """Remove partial files that a killed process left in a folder; no other process may write there."""
     for path in folder.glob(".*.part"):
         if _PART.fullmatch(path.name):
             with suppress(OSError):
@@ -209,7 +209,7 @@ def remove_parts(folder: Path) -> None:
 
 
 def append_line(path: Path, record: Any, *, durable: bool = True) -> None:
-    """Append one JSON line to a log, with secrets hidden; `durable`: wait until it is on the disk.
+    """Append a record to a JSON-lines log, with secrets hidden; `durable`: wait until it is on the disk.
 
     Raises LogbookError if the log cannot be written, or is a link, a pipe or a device.
     """
@@ -238,20 +238,21 @@ def read(
     kind: str = "",
     most: int | None = None,
 ) -> T:
-    """Read a file from outside: each damage is one sentence with the path and what to do.
+    """Read an untrusted file; the error message is one sentence with the path and a remedy.
 
     Args:
-        form: what the content becomes: `bytes`, or a function of the text such as `str`, `json_of` and `toml_of`, which
-            raises ValueError for a damaged one. A byte order mark of UTF-8 is no part of the text.
-        named: the error for a file that the user named, or that one of the user's files names: links are followed.
-            None for a file of a run folder, which may be untrusted.
-        kind: KIND of the content's mark `"format": "policygen-KIND/NUMBER"`, which is checked; empty without one.
-        most: most bytes; by default 1 MB of TOML, and 256 MB of anything else.
+        form: `bytes`, or a function that converts the text and raises ValueError for a damaged one, such as `str`,
+            `json_of` and `toml_of`. The text does not include a byte order mark.
+        remedy: what the user can do about a damaged file.
+        named: the class of the error for a file that the user or one of the user's files named: links are followed.
+            None for a file of a run folder.
+        kind: the KIND in the content's mark `"format": "policygen-KIND/NUMBER"`, which is checked; empty without one.
+        most: most bytes; by default 1 MB of TOML, or 256 MB of anything else.
 
     Raises:
-        FileNotFoundError: it does not exist, and the user did not name it.
-        LogbookError, or `named`: it is missing, damaged or too large, was written by another version, or is a link (of
-            a run folder), a pipe or a device.
+        FileNotFoundError: a file of a run folder is missing.
+        LogbookError, or `named`: the file is damaged or too large, was written by another version, or is a pipe, a
+            device or (in a run folder) a link; or a named file is missing.
     """
     try:
         with _reading(Path(os.path.realpath(path)) if named else path) as file:
@@ -276,21 +277,18 @@ def read(
 
 
 def damaged(path: Path, fault: object, remedy: str) -> LogbookError:
-    """Return the error for a damaged file: the file, the fault and the remedy."""
+    """Return the error for a damaged file, with its path, the fault and the remedy."""
     text = " ".join(str(fault).split())
     return LogbookError(f"{path} is damaged: {text[:_LONGEST_FAULT]}{' ...' * (len(text) > _LONGEST_FAULT)}; {remedy}")
 
 
 def mark(kind: str) -> dict[str, str]:
-    """Return the format mark of files of that kind."""
+    """Return the format mark of files of a kind."""
     return {"format": f"policygen-{kind}/{_FORMATS.get(kind, 1)}"}
 
 
 def check_mark(value: Any, path: Path, kind: str, remedy: str) -> None:
-    """Raise LogbookError if a file's format mark is not that of `kind`, for example because another version wrote it.
-
-    A file without a mark has the first format.
-    """
+    """Raise LogbookError if a file has another format mark than `kind`; a file without a mark has the first format."""
     own = mark(kind)["format"]
     found = value.get("format", f"policygen-{kind}/1") if isinstance(value, dict) else own
     if found == own:
@@ -308,9 +306,9 @@ def read_lines(path: Path, remedy: str = "", *, skip_damaged: bool = True) -> It
 
     Args:
         remedy: what the user can do about a damaged line that is not skipped.
-        skip_damaged: skip every damaged line; if false, only a damaged last line, which a crash can leave.
+        skip_damaged: skip every damaged line; if false, skip only a damaged last line, which a crash can leave.
 
-    Raises LogbookError if it cannot be read, or for a damaged line that is not skipped.
+    Raises LogbookError if the log cannot be read, or for a damaged line that is not skipped.
     """
     fault: LogbookError | None = None
     with suppress(FileNotFoundError), _reading(path) as file:
@@ -342,7 +340,7 @@ def _last_line_complete(file: IO[bytes]) -> bool:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[IO[bytes]]:
-    """Open a plain file for reading; raises FileNotFoundError, or LogbookError if it cannot be read or is not plain."""
+    """Open a plain file for reading; raise FileNotFoundError, or LogbookError if it cannot be read or is not plain."""
     try:
         with os.fdopen(_opened(path, os.O_RDONLY), "rb", _BUFFER) as file:
             yield file
@@ -353,8 +351,8 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _opened(path: Path, flags: int) -> int:
-    """Return a descriptor of a plain file; raise OSError if it is none, or cannot be opened."""
-    # Opening a pipe would otherwise wait for its other end.
+    """Return a descriptor of a plain file; raise OSError if it is not plain or cannot be opened."""
+    # Without O_NONBLOCK, opening a pipe would wait for its other end.
     careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags | careful | getattr(os, "O_CLOEXEC", 0), 0o666)
@@ -375,7 +373,7 @@ def _fault(error: Exception) -> str:
     return "is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-# What the user can do about each system error.
+# Remedies by system error.
 _REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space or write elsewhere"),
     errno.EISDIR: "choose another name",
@@ -397,8 +395,8 @@ def _not_written(path: Path, error: OSError | ValueError) -> LogbookError:
 
 
 def _outgoing(content: str | bytes) -> bytes:
-    """Return the bytes to write; secrets in a text are hidden."""
-    # A reply that was cut inside a character may end with a lone surrogate, which UTF-8 cannot encode.
+    """Return the bytes to write, with secrets hidden in a text."""
+    # A reply that was cut within a character may end with a lone surrogate, which UTF-8 cannot encode.
     return redacted(content).encode(errors="replace") if isinstance(content, str) else content
 
 

@@ -1,4 +1,4 @@
-"""Text that leaves the program: secrets are hidden, control characters made visible, columns aligned."""
+"""Output of text: hide secrets, make control characters visible, align columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HIDDEN = "***"
 # Placeholders such as `dummy` or `none` are not secrets; hiding them would blank out words.
 _SHORTEST_SECRET = 8
 
-_LOGINS: set[str] = set()  # in every form in which a server may echo them
+_LOGINS: set[str] = set()  # the logins to hide, in every form in which a server may echo them
 
 _USERINFO = re.compile(r"(?<=://)[^/?#\s\"'`<>]*@")
 # C0 and C1 controls except tab and newline, line separators, bidirectional marks (CVE-2021-42574), the byte order mark
@@ -32,7 +32,7 @@ _NOT_SHOWN = re.compile(f"{_UNSAFE.pattern[:-1]}\ud800-\udfff]")
 def redacted(text: str) -> str:
     """Return `text` with `***` for the values of all `KEY_VARIABLES`, and for `user:password` in addresses.
 
-    The `user:password` of addresses given to `hide_login` is hidden anywhere in the text, also in base64.
+    Logins given to `hide_login` are hidden anywhere in the text.
     """
     values = (os.environ.get(name, "").strip() for name in KEY_VARIABLES)
     secrets = {value for value in values if len(value) >= _SHORTEST_SECRET} | _LOGINS
@@ -42,7 +42,7 @@ def redacted(text: str) -> str:
 
 
 def hide_login(address: str) -> None:
-    """Hide the `user:password` of an address from now on: as text and in base64 (RFC 7617)."""
+    """Hide the `user:password` of an address from now on, as text and in base64 (RFC 7617)."""
     userinfo = address.partition("://")[2].partition("/")[0].rpartition("@")[0]
     user, _, password = userinfo.partition(":")
     if not userinfo or userinfo == HIDDEN:
@@ -56,19 +56,19 @@ def hide_login(address: str) -> None:
 def plain(text: str) -> str:
     """Return `text` with visible escapes (`\\x1b`) for characters that control a terminal or cannot be printed.
 
-    These are control characters except tab and newline, line separators, bidirectional and invisible marks, and lone
+    These are control characters (except tab and newline), line separators, bidirectional and invisible marks, and lone
     surrogates.
     """
     return _NOT_SHOWN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def shown(text: object) -> str:
-    """Return `text` fit to print: without secrets and terminal control characters."""
+    """Return `text` for printing: without secrets and terminal control characters."""
     return plain(redacted(str(text)))
 
 
 def as_html(text: object) -> str:
-    """Return `shown(text)` as HTML without tags."""
+    """Return `shown(text)` with the characters of HTML escaped."""
     return html.escape(shown(text))
 
 
@@ -80,5 +80,5 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def json_safe(line: str) -> str:
-    """Escape the same characters as `plain`, except lone surrogates, in a line of JSON; its value stays the same."""
+    """Escape in a line of JSON what `plain` escapes, except lone surrogates; the value of the line stays the same."""
     return _UNSAFE.sub(lambda found: re.sub("....", r"\\u\g<0>", found.group().encode("utf-16-be").hex()), line)

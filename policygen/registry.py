@@ -1,8 +1,8 @@
-"""Registries of the kernel, in which extensions enter what they add, and the search for extensions.
+"""Registries, in which extensions enter what they add to the kernel, and the loading of extensions.
 
-The kernel imports no extension. The first look into any registry imports those of the package that enter something
-(`policygen.extensions.ENTERING`), then the modules that installed packages name as entry points of the group
-`policygen`. A module that a program imports itself may enter something at any time.
+The kernel imports no extension. The first look into any registry loads those of this package
+(`policygen.extensions.ENTERING`), and the entry points of the group `policygen` of installed packages. A module that a
+program imports itself may enter something at any time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ EXTENSIONS = "policygen.extensions"
 
 
 class Registry(Mapping[str, T]):
-    """Entries by name, in the order in which they were entered; `what` they are, for messages."""
+    """Entries by name, in the order in which they were added; messages call them `what`."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._entries: dict[str, T] = {}
 
     def add(self, name: str, entry: T) -> None:
-        """Enter something under a free name.
-
-        Raises:
-            UsageError: the name is taken by something else.
-        """
+        """Add an entry; raise UsageError if another one has its name."""
         if self._entries.setdefault(name, entry) != entry:
             raise UsageError(f"there are two {self._what}s called `{name}`; rename one of them")
 
@@ -52,9 +48,9 @@ _loaded = False
 
 
 def load_extensions() -> None:
-    """Import the extensions that enter something, once; one of another package that fails is left out with a warning.
+    """Load the extensions, once; one of another package that fails is left out with a warning.
 
-    A missing extension of this package is no fault: each can be deleted.
+    Each extension of this package may be missing.
     """
     global _loaded
     if _loaded:
@@ -70,7 +66,7 @@ def load_extensions() -> None:
 
 
 def _imported(name: str) -> Any:
-    """Import a module of the extensions; None if it is not there."""
+    """Import a module of the extensions; None if it is missing."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -80,7 +76,7 @@ def _imported(name: str) -> Any:
 
 
 def resolved(address: Any) -> Any:
-    """Return the object at an address `MODULE:NAME`, whose module is imported at first use; other values unchanged."""
+    """Import the object at an address `MODULE:NAME`; return any other value unchanged."""
     if not isinstance(address, str):
         return address
     module, _, name = address.partition(":")

@@ -1,4 +1,4 @@
-"""A line about what takes long: the command line says it after a few seconds of one activity."""
+"""Messages about slow activities, which the command line prints after a few seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-AFTER = 4.0  # seconds without a word
+AFTER = 4.0  # seconds before the message
 
 
 class Teller:
@@ -26,7 +26,7 @@ teller = Teller()
 
 @contextmanager
 def telling(activity: str) -> Iterator[None]:
-    """Tell of an activity, such as "playing 100 episodes", if it is not over within `AFTER` seconds."""
+    """Print an activity, such as "playing 100 episodes", if it is not over within `AFTER` seconds."""
     if teller.say is None:
         yield
         return

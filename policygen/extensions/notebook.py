@@ -14,7 +14,7 @@ from policygen.search.run import Run
 
 
 class NotebookProgress(Listener):
-    """Shows the progress of a run below its cell, in one table that is updated."""
+    """Shows the progress of a run below its cell, in a table that is updated."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -26,13 +26,13 @@ class NotebookProgress(Listener):
         self._show(None, first=True)
 
     def attempted(self, attempt: Attempt) -> None:
-        """Show an attempt in the row `last`."""
+        """Show the attempt in the row `last`."""
         self._done.append(attempt)
         self._show(None)
 
     def doing(self, activity: Activity | None) -> None:
-        """Show an activity, a few times a second."""
-        if time.monotonic() - self._shown > 0.25:  # seconds; tuning reports its progress much more often
+        """Show an activity, at most four times a second."""
+        if time.monotonic() - self._shown > 0.25:  # tuning reports its progress much more often
             self._show(activity)
 
     def ended(self) -> None:
@@ -46,7 +46,7 @@ class NotebookProgress(Listener):
         rows = progress_rows(self._run, self._done, self._shown - self._start_time, activity)
         cells = [f"<tr><th>{name}</th><td style='text-align: left'>{as_html(text)}</td></tr>" for name, text in rows]
         content = {"text/html": f"<table>{''.join(cells)}</table>", "text/plain": "\n".join(map("  ".join, rows))}
-        # The metadata mark this output, so that tools can remove it from a stored notebook.
+        # The metadata let tools remove this output from a stored notebook.
         where = {"display_id": f"policygen-{id(self)}", "update": not first, "metadata": {"policygen": "progress"}}
         display(content, raw=True, **where)  # type: ignore[no-untyped-call]
 

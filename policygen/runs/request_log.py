@@ -48,8 +48,9 @@ class RequestLog:
     tell: Callable[[Activity | None], None] = lambda activity: None
     cache: Cache | None = None  # earlier replies of language models
     comments: Comments | None = None  # the user's comments on the run
-    # whether `Prompt.key` and the sampling seed depend on the attempt; if not, equal requests get the same cached reply
-    by_attempt: bool = True
+    by_attempt: bool = (
+        True  # whether the keys of recorded and cached replies, and sampling seeds, depend on the attempt
+    )
     sleep: Callable[[float], None] = time.sleep
 
     def __post_init__(self) -> None:

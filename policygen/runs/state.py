@@ -1,4 +1,4 @@
-"""The state of a run: its attempts, the best of them, the replay buffer; and the closings, which may end it."""
+"""The state of a run: attempts, the best of them, the replay buffer; and closings, which may replace the best."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from policygen.tasks.task import PolicyKind, Task
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """An assessed attempt, the episodes that it was scored on, and the best policy's scores after it."""
+    """An assessed attempt, the episodes of its score, and the best policy's scores after it."""
 
     attempt: Attempt
     trajectories: Sequence[Trajectory] = ()
@@ -41,15 +41,14 @@ class Search:
     buffer: ReplayBuffer
     mdp: FiniteMDP | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    # the digests of all policies that were proposed or tuned, each with the number of the first attempt that had it
+    # the first attempt with each proposed or tuned policy, by the policy's digest
     tried: dict[bytes, int] = field(default_factory=dict)
     best: Attempt | None = None
-    # the best policy's score in the comparison that selected it. It may use more episodes than the attempt's own score,
-    # because close comparisons play more.
+    # the best policy's score in the comparison that selected it, which may have more episodes than the attempt's score
     best_score: Score | None = None
-    # the best policy's score on held-out episodes; None if `best_score` is exact or none were left
+    # the best policy's score on held-out episodes; None if `best_score` is exact or no episodes were left
     validation: Score | None = None
-    # the requests and last replies that the next prompt carries; none, unless the conversation is continued
+    # earlier requests and replies that the next prompt repeats if the conversation is continued
     turns: list[Message] = field(default_factory=list)
     stopped: str = ""  # the reason why the loop ended
 
@@ -60,22 +59,22 @@ class Search:
 
     @property
     def unbiased_score(self) -> Score | None:
-        """The best policy's exact score, or that on held-out episodes; None without either."""
+        """The best policy's exact or held-out score; None without either."""
         exact = self.best_score is not None and self.best_score.exact
         return self.best_score if exact else self.validation
 
     @property
     def convincing_score(self) -> Score | None:
-        """The unbiased score; None if the best policy violates a hard requirement more often than allowed."""
+        """The unbiased score; None if the best policy violates a hard requirement too often."""
         return None if self.best is not None and excess(violations_of(self.best)) else self.unbiased_score
 
     @property
     def reported_score(self) -> Score | None:
-        """The score to show for the best policy: the unbiased one, or `best_score` without one."""
+        """The best policy's score to show: the unbiased one, else `best_score`."""
         return self.unbiased_score or self.best_score
 
     def keep(self, assessment: Assessment) -> Attempt:
-        """Add an assessed attempt and its episodes; an accepted attempt is the best from now on."""
+        """Add an assessed attempt, its episodes, and the best policy's scores after it."""
         score = self.best_score = assessment.best_score
         validation = self.validation = assessment.validation
         standing = Standing(*_mean_and_episodes(score), *_mean_and_episodes(validation))
@@ -83,7 +82,7 @@ class Search:
         return self.add(replace(assessment.attempt, standing=standing))
 
     def add(self, attempt: Attempt) -> Attempt:
-        """Add the next attempt, new or read from a record."""
+        """Add the next attempt; if accepted, it is the best from now on."""
         self.attempts.append(attempt)
         for digest in filter(None, attempt.digests):
             self.tried.setdefault(digest, attempt.number)
@@ -92,7 +91,7 @@ class Search:
         return attempt
 
     def replace_last(self, last: Attempt) -> None:
-        """Replace the last attempt by its final version, with the run's totals and the best policy's validation."""
+        """Replace the last attempt by its final version, with the run's totals and the best policy's held-out score."""
         recorded = self.attempts[-1]
         if last is recorded:
             return
@@ -105,7 +104,7 @@ class Search:
     def next_context(self, config: RunConfig) -> Context | None:
         """Return the context of the next prompt; None after the last iteration.
 
-        Raises BudgetExhausted if an attempt used up a budget; its record says so, and a resumed run ends there too.
+        Raises BudgetExhausted if the record of an attempt says that it used up a budget.
         """
         if stopped := next(filter(None, map(STOPPED.of, self.attempts)), None):
             raise BudgetExhausted(stopped)
@@ -113,9 +112,12 @@ class Search:
         return self.context(config) if done < config.iterations else None
 
     def context(self, config: RunConfig) -> Context:
-        """Return the context of the prompt of the next attempt: a snapshot of the search."""
+        """Return the context of the next attempt's prompt: a snapshot of the search."""
         number, spent = len(self.attempts), self.attempts[-1].counts if self.attempts else Counts()
-        exact, played, steps = self.mdp is not None, spent.episodes, spent.env_steps
+        length = usual_length(self.attempts)
+        tuning = tuning_limits(
+            number, self.task, config, spent.episodes, steps=spent.env_steps, length=length, exact=self.mdp is not None
+        )
         return Context(
             self.task,
             config.policy,
@@ -126,15 +128,7 @@ class Search:
             tuple(self.attempts),
             self.tried,
             self.buffer,
-            tuning_limits(
-                number,
-                self.task,
-                config,
-                played,
-                steps=steps,
-                length=usual_length(self.attempts),
-                exact=exact,
-            ),
+            tuning,
             memory=config.memory,
         )
 
@@ -148,7 +142,7 @@ class Context:
     """The input from which a prompt is rendered; also the input of the provider `builtin`.
 
     Attributes:
-        tried, buffer: the run's own objects (see `Search`), which change with the next attempt.
+        tried, buffer: the objects of the `Search`, which change with the next attempt.
     """
 
     task: Task
@@ -156,11 +150,11 @@ class Context:
     number: int
     seed: int
     best: Attempt | None  # the policy to revise
-    reported_score: Score | None  # its score to show, see `Search.reported_score`
+    reported_score: Score | None  # see `Search.reported_score`
     attempts: tuple[Attempt, ...]
     tried: Mapping[bytes, int]
     buffer: ReplayBuffer
-    tuning: TuningLimits | None = None  # budget and method of the numerical search that tunes the proposal
+    tuning: TuningLimits | None = None  # method and budget of tuning the proposal; None: it is not tuned
     memory: bool = False  # whether `builtin` proposes policies with memory
     comments: tuple[str, ...] = ()  # the user's comments for the model
 
@@ -175,9 +169,9 @@ class Successor:
     """The result of a closing.
 
     Attributes:
-        words: describes it; the verdict of the attempt that records it.
+        words: a description, which becomes the verdict of the attempt that records it.
         policy: the policy that becomes the best; None if the best one remains.
-        race: of `policy` against the best one, on seeds that neither was selected on.
+        race: the race of `policy` against the best one, on seeds on which neither was selected.
     """
 
     words: str
@@ -186,8 +180,8 @@ class Successor:
 
 
 CLOSINGS: Registry[Callable[..., Successor | None] | str] = Registry("closing")
-"""The closings, or their addresses `MODULE:NAME`, by the kind of the attempts that record them.
+"""Functions called when the search has ended, or their addresses `MODULE:NAME`, by the `Attempt.kind` of their result.
 
-Each gets the `Search` and its `EpisodeRunner`, whose episodes are charged; it returns None if it has nothing to do, and
-is called again if the run goes on afterwards.
+Each gets the `Search` and its `EpisodeRunner`, whose episodes are charged, and returns None if it has nothing to do. If
+the run is extended later, it is called again.
 """

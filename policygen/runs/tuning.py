@@ -1,4 +1,4 @@
-"""The limits of tuning and of the comparison with the best policy; the search obeys them, and prompts state them."""
+"""The limits of tuning, and of comparisons with the best policy: the search obeys them, and prompts state them."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ from policygen.runs.config import RunConfig
 from policygen.runs.methods import METHODS
 from policygen.tasks.task import Task
 
-FIRST_STEP = 0.2  # a constant's first changes are about 20% of its size
+FIRST_STEP = 0.2  # size of a constant's first changes, as a share of the constant
 # The same for a policy that works already: a gait does not survive larger steps of all constants at once, but a policy
 # that still falls needs them (results/benchmarks/first_steps.md).
 CAREFUL_STEP = FIRST_STEP / 2
 POPULATION = 12  # candidates of a generation, all on the same seeds
-SEEDS_PER_GENERATION = 4  # maximum; fewer if they are enough to rank the candidates
-# The search overfits to its few seeds. So the policy is chosen among its generations on new episodes, by successive
-# halving, with this share of the budget.
+SEEDS_PER_GENERATION = 4  # at most; fewer if they are enough to rank the candidates
+# The search overfits to its few seeds. So this share of the budget chooses the policy among those of its generations,
+# by successive halving on new episodes.
 VALIDATION_SHARE = 0.2
-# Near the optimum of a bowl an evolution strategy over n constants takes at least 4 n candidates, each judged without
-# noise, to come closer by a factor of e (Arnold, "Weighted multirecombination evolution strategies", Theoretical
-# Computer Science 361, 2006: a progress of at most 0.25/n a candidate).
+# Near the optimum of a quadratic function, without noise, an evolution strategy over n constants takes at least 4 n
+# candidates to come closer by a factor of e (Arnold, "Weighted multirecombination evolution strategies", Theoretical
+# Computer Science 361, 2006: a progress of at most 0.25/n per candidate).
 CANDIDATES_PER_CONSTANT = 4
 
 EPISODES_OF_TUNING = 500  # per proposal, by default
-LEAST_SHARE = 200  # least episodes of a share; with fewer, tuning does more harm than good
-WARM_UP_SHARE = 0.05  # of the steps of a run whose steps are limited, for random actions
-SCORES_OF_PROPOSAL = 4  # scores before and after tuning, for a close comparison, and to validate a new best
+LEAST_SHARE = 200  # least episodes per proposal; with fewer, tuning does more harm than good
+WARM_UP_SHARE = 0.05  # share of `max_steps` for random actions
+SCORES_OF_PROPOSAL = 4  # before and after tuning, for a close comparison, and to validate a new best
 
-# One-sided level at which a challenger must be better in the paired test. A close comparison plays these multiples of
-# the episodes. After the last one a higher level is enough, because both policies are then nearly equally good.
-SIGNIFICANCE = 0.1
-LAST_SIGNIFICANCE = 0.2
-PROLONGATIONS = (2, 4)
+SIGNIFICANCE = 0.1  # largest one-sided p-value of the paired test at which a challenger counts as better
+LAST_SIGNIFICANCE = 0.2  # the same after the last prolongation, because both policies are then nearly equally good
+PROLONGATIONS = (2, 4)  # multiples of the episodes of a score that a close comparison plays
 
 
 def most_compared(episodes: int) -> int:
-    """Return the maximum number of episodes of a comparison or validation, from the usual number of a score."""
+    """Return the most episodes of a comparison or validation, from the usual number of a score."""
     return max(PROLONGATIONS[-1] * episodes, FAULTLESS)
 
 
 @dataclass(frozen=True, slots=True)
 class TuningLimits:
-    """The limits of the search for a proposal's numbers.
+    """The limits of tuning a proposal.
 
     Attributes:
         method: a name in `METHODS`.
-        left: episodes left to the run; None without a limit. With a limit of steps, each counts as long as measured.
+        episodes: most episodes for tuning; 0 if too few are left.
+        left, steps_left: episodes and steps of the environment left to the run; None without a limit.
+        constants: about how many constants the episodes suffice for.
+        first_step: size of a constant's first changes, as a share of the constant.
     """
 
     method: str
-    episodes: int  # maximum number of episodes; 0 if too few are left for tuning
+    episodes: int
     left: int | None
-    steps_left: int | None  # steps of the environment left to the run; None without a limit
-    constants: int  # approximate number of constants for which the episodes suffice
-    first_step: float = FIRST_STEP  # first changes of a constant, as a share of its size
+    steps_left: int | None
+    constants: int
+    first_step: float = FIRST_STEP
 
 
 def tuning_limits(
@@ -73,8 +74,8 @@ def tuning_limits(
 
     Args:
         played, steps: episodes and steps of the environment that the run has played.
-        length: steps of an episode as measured; 0: not measured, each counts at full length.
-        exact: whether the MDP of the task is known.
+        length: measured steps of an episode; 0: unknown, each counts at full length.
+        exact: whether the task is a known MDP.
     """
     if config.refine.method is None:
         return None
@@ -97,13 +98,11 @@ def tuning_limits(
 
 
 def method_for(method: str, *, choices: bool, exact: bool = False) -> str:
-    """Return the method that `method` stands for.
-
-    `auto`, and for a table of choices a method that tunes constants on few episodes, stand for others.
+    """Return the method to use: another one for `auto`, and for `model` if a table of choices is tuned.
 
     Args:
-        choices: whether entries of a table are tuned that are choices.
-        exact: whether the MDP is known.
+        choices: whether a table of choices is tuned.
+        exact: whether the task is a known MDP.
     """
     if method != "auto" and not (METHODS[method].most_episodes is not None and choices):
         return method
@@ -113,30 +112,29 @@ def method_for(method: str, *, choices: bool, exact: bool = False) -> str:
 
 
 def episodes_of_tuning(number: int, config: RunConfig, left: int | None) -> int:
-    """Return the number of episodes for tuning attempt `number`, from those left to the run (None: no limit).
+    """Return the number of episodes for tuning attempt `number`, out of `left` (None: no limit).
 
-    Without a number in the settings, the remaining episodes are divided among the remaining proposals and the tuning at
-    the end of the run, which also gets the episodes that no proposal could use. If they do not suffice for all, the
-    next proposals are tuned, as many as the episodes suffice for.
+    If the settings state no number, the remaining episodes are divided among the remaining proposals and the tuning at
+    the end of the run. If they are too few for all, only the next proposals are tuned, as many as possible.
     """
     episodes = config.refine.episodes
-    if config.refine.most_episodes is not None:  # needs few episodes and leaves the others
+    if config.refine.most_episodes is not None:  # a method that needs few episodes
         return max(0, min(episodes or EPISODES_OF_TUNING, left if left is not None else EPISODES_OF_TUNING))
     if left is None:
         return episodes if episodes is not None else EPISODES_OF_TUNING
     if episodes is None:
         episodes = shares(left, turns_from(number, config), config.episodes)[1]
-    # Scoring and validating the tuned policy must still be possible.
+    # Enough must remain to score and to validate the tuned policy.
     return min(episodes, left - 2 * config.episodes)
 
 
 def shares(left: int, turns: int, episodes: int) -> tuple[int, int]:
-    """Return how many turns `left` episodes suffice to tune, and the episodes of tuning each; 0, 0 if none.
+    """Return how many turns can be tuned with `left` episodes, and the episodes for tuning each; 0, 0 if none.
 
-    If they do not suffice for all turns, fewer tune, and each of the others is scored and compared only.
+    Turns that are not tuned are only scored and compared.
 
     Args:
-        turns: the remaining proposals, and the tuning at the end of the run.
+        turns: the number of remaining proposals, plus 1 for the tuning at the end of the run.
         episodes: episodes of a score.
     """
     scores = SCORES_OF_PROPOSAL * episodes
@@ -150,9 +148,9 @@ def shares(left: int, turns: int, episodes: int) -> tuple[int, int]:
 
 
 def turns_from(number: int, config: RunConfig) -> int:
-    """Return how many turns share what is left at attempt `number`: the proposals to come, and the last tuning.
+    """Return how many turns share the budget left at attempt `number`: the proposals to come, and the last tuning.
 
-    A run with limited steps ends after `patience` proposals without a new best, so these alone are sure to come.
+    With limited steps only the next `patience` proposals count, because the run may end after these.
     """
     proposals = config.iterations - number + 1
     if config.max_steps is not None and config.patience is not None:
@@ -161,7 +159,7 @@ def turns_from(number: int, config: RunConfig) -> int:
 
 
 def allowance(task: Task, config: RunConfig) -> str:
-    """Return what the limits of episodes and steps allow a new run, in words; empty without such a limit."""
+    """Describe what the limits of episodes and steps allow a new run; empty without such a limit."""
     by = list[tuple[int, str, str]]()
     if config.max_episodes is not None:
         left = max(0, config.max_episodes - config.warmup_episodes)
@@ -201,6 +199,6 @@ def allowance(task: Task, config: RunConfig) -> str:
 
 
 def constants_for(episodes: int) -> int:
-    """Return the number of constants that `episodes` bring closer to the optimum by a factor of e."""
+    """Return for how many constants `episodes` are enough to come closer to the optimum by a factor of e."""
     candidates = episodes * (1 - VALIDATION_SHARE) / SEEDS_PER_GENERATION
     return round(candidates / CANDIDATES_PER_CONSTANT)
