@@ -1,6 +1,6 @@
 """The library in a few functions: run or resume a search; score, film, report, compare, simplify or export policies."""
 
-# Functions import extensions, which may be missing and would make `import policygen` slow.
+# Imports inside functions are of extensions, which may be missing and would make `import policygen` slow.
 
 from __future__ import annotations
 
