@@ -25,14 +25,14 @@ def test_the_demo_ends_with_a_policy_to_read_and_commands_to_paste(tmp_path: Pat
         done = in_a_process(*words, cwd=tmp_path)
         assert done.returncode == 0, done
         assert "Warning" not in done.stderr
-    _, _, sentences = done.stdout.partition("# In words; the first matching line decides:\n")
+    _, _, sentences = done.stdout.partition("# In words (the first matching line decides):\n")
     rows = [line for line in sentences.splitlines() if " -> " in line]
     assert 2 <= len(rows) <= 10
     assert rows[-1] == "#   otherwise -> left"
     assert all(
         re.search(r"(angle|spin|position|velocity) .*\d (rad|m)(/s)?.* -> (left|right)$", row) for row in rows[:-1]
     )
-    _, _, drawn = sentences.partition("# Map: ")
+    _, _, drawn = sentences.partition("# Map of the actions ")
     assert len(re.findall(r"^#  .* [<>]( +[<>])+$", drawn, re.MULTILINE)) > 2
     picture = Path(drawn.splitlines()[-1].removeprefix("picture: "))
     assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")

@@ -89,15 +89,15 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
             equations.
 
     Raises:
-        UsageError: the policy reads nothing, or a quantity has no finite value in the episodes.
+        UsageError: the policy always takes the same action, or a quantity has no finite value in the episodes.
         TaskError, EnvironmentFault: no episode can be played.
     """
     axes = _quantities(policy, episodes)
-    if not axes:
-        raise UsageError(f"the policy for {policy.task.name} reads nothing, so there is no map of its actions")
-    influence = _influence(policy, axes)
+    influence = _influence(policy, axes) if axes else np.array([])
     read = np.flatnonzero(influence).tolist()
-    order = sorted(read, key=lambda i: -influence[i]) or [0]
+    if not read:
+        raise UsageError(f"the policy for {policy.task.name} always takes the same action, so there is no map of it")
+    order = sorted(read, key=lambda i: -influence[i])
     chosen = [*sorted(order[2 : 4 if isinstance(policy, TablePolicy) else 3]), *sorted(order[:2])]
     *outer, across = (axes[i] for i in chosen)
     up = outer.pop() if outer else None
@@ -111,6 +111,7 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
     lines = len(slices) // columns
     with style():
         width, height = _inches(across, columns, 10.0), _inches(up, lines, 7.5)
+        height = 1.2 if up is None and across.bins is not None else height  # a single row of cells
         figure = new_figure(width * columns + 2.2, (height + 0.35) * lines * len(actuators) + 1.0)
         figure.suptitle(textwrap.fill("; ".join(notes), int(11 * figure.get_figwidth())), fontsize=11)
         grid = figure.subplots(lines * len(actuators), columns, sharex=True, sharey="row", squeeze=False)

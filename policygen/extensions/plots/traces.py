@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EPISODES = 20  # from which the best, the median and the worst are chosen
 MOST_PANELS = 12
 MOST_LINES = 4  # of a panel
+MOST_CHANGES = 60  # of a choice that is drawn as a line
 LONGEST_LABEL = 20  # characters of a line beside a panel
 _COLUMN_WIDTH, _PANEL_HEIGHT = 3.6, 1.5  # inches
 
@@ -81,10 +82,12 @@ def traces_figure(task: Task, episodes: Mapping[str, Trajectory]) -> Figure:
     with style():
         figure = new_figure(max(6.0, _COLUMN_WIDTH * len(episodes)), _PANEL_HEIGHT * count + 0.7)
         grid = figure.subplots(count, len(episodes), squeeze=False, sharex="col", sharey="row")
-        for column, (title, episode), found in zip(grid.T, episodes.items(), panels, strict=True):
+        last = len(episodes) - 1
+        for place, (title, episode) in enumerate(episodes.items()):
+            column, found = grid[:, place], panels[place]
             column[0].set_title(f"{title}\nreturn {episode.episode_return:.5g}, seed {episode.seed}", fontsize=9)
             for axes, signals in zip(column, found, strict=False):
-                draw_panel(axes, signals, task.step_seconds)
+                draw_panel(axes, signals, task.step_seconds, limit_names=place == last)
                 if len(signals) > 1:
                     axes.legend(fontsize=7, loc="best", ncols=2)
             column[-1].set_xlabel("time [s]" if task.step_seconds else "step")
@@ -141,19 +144,27 @@ def _by_panel(signals: Sequence[Signal]) -> list[list[Signal]]:
     return panels
 
 
-def draw_panel(axes: Axes, signals: Sequence[Signal], step_seconds: float | None) -> None:
-    """Draw signals over time in seconds, or over steps if the length of a step is unknown."""
+def draw_panel(axes: Axes, signals: Sequence[Signal], step_seconds: float | None, *, limit_names: bool = True) -> None:
+    """Draw signals over time in seconds, or over steps if the length of a step is unknown.
+
+    Args:
+        limit_names: whether to name the limits to the right of the panel.
+    """
     for k, signal in enumerate(signals):
         times = (step_seconds or 1) * np.arange(len(signal.values))
         drawn: dict[str, Any] = {"color": OKABE_ITO[k % len(OKABE_ITO)], "linewidth": 1.2, "label": signal.name}
         if signal.labels:
+            if np.count_nonzero(np.diff(signal.values)) > MOST_CHANGES:  # lines would fill the panel
+                drawn |= {"linestyle": "none", "marker": "|", "markeredgewidth": 0.3}
             axes.step(times, signal.values, where="post", **drawn)
             axes.set_yticks(range(len(signal.labels)), signal.labels)
+            axes.margins(y=0.2)
         else:
             axes.plot(times, signal.values, **drawn)
         for requirement, limit in signal.limits:
             axes.plot(times[: len(limit)], limit, color=GREY, linestyle="--", linewidth=1)
-            first = int(np.argmax(~np.isnan(limit)))
-            words: dict[str, Any] = {"fontsize": 7, "color": GREY, "xytext": (2, 2), "textcoords": "offset points"}
-            axes.annotate(requirement, (times[first], limit[first]), ha="right" if first else "left", **words)
+            known = limit[~np.isnan(limit)]
+            if limit_names and len(known):
+                place: dict[str, Any] = {"xy": (1.02, known[-1]), "xycoords": ("axes fraction", "data")}
+                axes.annotate(requirement, **place, fontsize=7, color=GREY, va="center", annotation_clip=False)
     axes.locator_params(axis="x", integer=step_seconds is None)

@@ -23,7 +23,7 @@ def in_words(policy: Policy) -> list[str]:
     if not isinstance(policy, TablePolicy) or len(policy.rules) > MOST_ROWS:
         return []
     actuators, units = policy.task.actuators, _units(policy)
-    lines = ["In words; the first matching line decides:"]
+    lines = ["In words (the first matching line decides):"]
     lines += [f"  {_condition(policy, rule, units)} -> {action_words(actuators, rule.action)}" for rule in policy.rules]
     deciding = {one.name for one in _deciding(policy)}
     meanings = [(one.name, one.about) for one in policy.task.observations if one.name in deciding]
@@ -56,9 +56,9 @@ def text_map(policy: Policy) -> list[str]:
     if 2 + margin + width * (across.bins + 1) > WIDEST or up.bins > HIGHEST:
         return []
     units, goes_down = _units(policy), up.has_integer_bins  # as the rows of a board
-    axes = [f"{with_unit(across.name, units.get(across.name, ''))} to the right"]
-    axes += [f"{with_unit(one.name, units.get(one.name, ''))} {'down' if goes_down else 'up'}" for one in outer]
-    legend = [f"; {sign} {meanings[value]}" for value, sign in signs.items() if len(sign) == 1 < len(meanings[value])]
+    axes = [f"rows: {with_unit(one.name, units.get(one.name, ''))}" for one in outer]
+    axes += [f"columns: {with_unit(across.name, units.get(across.name, ''))}"]
+    legend = [f"{sign} = {meanings[value]}" for value, sign in signs.items() if len(sign) == 1 < len(meanings[value])]
     rows = [
         f"  {name:>{margin}} {''.join(f'{signs[value]:^{width}}' for value in row)}".rstrip()
         for name, row in zip(names, actions, strict=True)
@@ -66,7 +66,8 @@ def text_map(policy: Policy) -> list[str]:
     # A number stands below its bin, an edge between two bins.
     shift = 0 if across.has_integer_bins else (width + 1) // 2
     below = " " * (3 + margin + shift) + "".join(f"{tick:^{width}}" for tick in ticks)
-    return [f"Map: {', '.join(axes)}{''.join(legend)}", *(rows if goes_down else reversed(rows)), below.rstrip()]
+    head = f"Map of the actions ({'; '.join(axes)}){': ' * bool(legend)}{', '.join(legend)}"
+    return [head, *(rows if goes_down else reversed(rows)), below.rstrip()]
 
 
 def _units(policy: Policy) -> dict[str, str]:
@@ -84,17 +85,17 @@ def _deciding(policy: TablePolicy) -> list[Dimension]:
 
 
 def _condition(policy: TablePolicy, rule: Rule, units: Mapping[str, str]) -> str:
-    """Return when a row fits: `angle at least 0 rad, spin below 0.2 rad/s`."""
-    conditions = [
-        f"{one.name} {_values(one, bins)} {units.get(one.name, '')}".rstrip()
-        for one, bins in zip(policy.grid.dimensions, rule.bins, strict=True)
-        if len(bins) < one.bins
-    ]
-    return ", ".join(conditions) or ("otherwise" if len(policy.rules) > 1 else "always")
+    """Return when a row matches: `angle at least 0 rad and spin below 0.2 rad/s`."""
+    conditions = []
+    for one, bins in zip(policy.grid.dimensions, rule.bins, strict=True):
+        if len(bins) < one.bins:
+            values = f"{_values(one, bins)} {units.get(one.name, '')}".rstrip()
+            conditions.append(f"{one.name} {f'({values})' if ' or ' in values else values}")
+    return " and ".join(conditions) or ("otherwise" if len(policy.rules) > 1 else "always")
 
 
 def _values(one: Dimension, bins: Sequence[int]) -> str:
-    """Return the values in some bins: `below -0.8 or 0 to 0.8`."""
+    """Return the values in some bins: `below -0.8 or from 0 to 0.8`."""
     starts = [index for index in bins if index - 1 not in bins]
     ends = [index for index in bins if index + 1 not in bins]
     return " or ".join(_between(one, first, last) for first, last in zip(starts, ends, strict=True))
@@ -106,7 +107,7 @@ def _between(one: Dimension, first: int, last: int) -> str:
     if first == 0:
         return f"below {format_number(one.edges[last])}"
     above = format_number(one.edges[first - 1])
-    return f"at least {above}" if last == len(one.edges) else f"{above} to {format_number(one.edges[last])}"
+    return f"at least {above}" if last == len(one.edges) else f"from {above} to {format_number(one.edges[last])}"
 
 
 def _signs(actuator: Actuator, meanings: Mapping[float, str]) -> dict[float, str]:

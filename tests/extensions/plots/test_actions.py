@@ -116,6 +116,6 @@ def test_one_quantity_is_a_curve_and_features_replace_many_observations() -> Non
     assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "right"]
 
 
-def test_a_policy_that_reads_nothing_has_no_map() -> None:
-    with pytest.raises(UsageError, match="reads nothing"):
+def test_a_policy_that_always_acts_alike_has_no_map() -> None:
+    with pytest.raises(UsageError, match="always takes the same action"):
         figure_of("torque = 1\n", "p")

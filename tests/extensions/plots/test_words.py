@@ -25,9 +25,9 @@ def read(text: str, task: Task = CARTPOLE) -> Policy:
 def test_rows_are_sentences_with_units_and_the_meaning_of_names() -> None:
     policy = read("| angle | spin | action |\n| 3-5 | 2,3 | right |\n| 0,2 | 4-5 | right |\n| * | * | left |")
     assert in_words(policy) == [
-        "In words; the first matching line decides:",
-        "  angle at least 0 rad, spin -0.2 to 0.2 rad/s -> right",
-        "  angle below -0.06 or -0.02 to 0 rad, spin at least 0.2 rad/s -> right",
+        "In words (the first matching line decides):",
+        "  angle at least 0 rad and spin from -0.2 to 0.2 rad/s -> right",
+        "  angle (below -0.06 or from -0.02 to 0 rad) and spin at least 0.2 rad/s -> right",
         "  otherwise -> left",
         "  (angle: pole, 0 is upright, positive leans right)",
         "  (spin: pole, positive falls to the right)",
@@ -40,7 +40,7 @@ def test_a_map_has_arrows_edges_and_the_directions_of_its_axes() -> None:
         "bins angle: 0\nbins spin: -0.5, 0.5\n| angle | spin | action |\n| 1 | 1,2 | right |\n| * | * | left |"
     )
     assert text_map(policy) == [
-        "Map: spin [rad/s] to the right, angle [rad] up; < left; > right",
+        "Map of the actions (rows: angle [rad]; columns: spin [rad/s]): < = left, > = right",
         "  0 and above   <     >     >",
         "      below 0   <     <     <",
         "                  -0.5  0.5",
@@ -50,13 +50,13 @@ def test_a_map_has_arrows_edges_and_the_directions_of_its_axes() -> None:
 def test_whole_numbers_go_down_as_on_a_board() -> None:
     policy = table([0, 1, 2, 3, 0, 0], integer_dimension("b", 2), integer_dimension("c", 3))
     assert text_map(policy) == [
-        "Map: c to the right, b down; < left; v down; > right; ^ up",
+        "Map of the actions (rows: b; columns: c): < = left, v = down, > = right, ^ = up",
         "  0  <  v  >",
         "  1  ^  <  <",
         "     0  1  2",
     ]
     single = table([0, 0, 2], integer_dimension("c", 3))
-    assert text_map(single) == ["Map: c to the right; < left; > right", "    <  <  >", "    0  1  2"]
+    assert text_map(single) == ["Map of the actions (columns: c): < = left, > = right", "    <  <  >", "    0  1  2"]
 
 
 def test_actions_without_arrows_are_letters_words_or_numbers() -> None:
@@ -64,9 +64,9 @@ def test_actions_without_arrows_are_letters_words_or_numbers() -> None:
     takes = text_map(read("| sticks | action |\n| 0-4 | take3 |\n| * | take1 |", nim))
     assert takes[1].split() == ["take3"] * 5 + ["take1"] * 6
     cards = text_map(read("| sum | action |\n| 0-16 | hit |\n| * | stick |", blackjack))
-    assert cards[0] == "Map: sum to the right; s stick; h hit"
+    assert cards[0] == "Map of the actions (columns: sum): s = stick, h = hit"
     numbers = text_map(table([-0.123456, 1.0, 2.0], Dimension("a", HALVES), task=toy(TORQUE)))
-    assert numbers[0] == "Map: a [m] to the right"
+    assert numbers[0] == "Map of the actions (columns: a [m])"
     assert numbers[1].split() == ["-0.123", "1", "2"]
 
 
