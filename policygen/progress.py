@@ -116,8 +116,9 @@ def _result_line(run: Run, attempt: Attempt) -> str:
     later = "" if attempt.is_asked else f"  {'tuned further' if attempt.kind == 'tuning' else attempt.kind}:"
     number = f"{attempt.number:>3}{later or f'/{run.config.iterations}'}"
     if attempt.number == 0:
-        said = f"{attempt.score} (mean return, 95% interval)" if attempt.score else "none played"
-        return f"{number}  random actions: {said}"
+        if attempt.score is None:
+            return f"{number}  random actions: none played"
+        return f"{number}  random actions: {attempt.score} (mean return, 95% interval; below, p is one-sided)"
     if (shared := attempt.shared_score) is None:
         problems = attempt.problems[:1] if attempt.failed else ()
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"

@@ -40,6 +40,8 @@ def show(
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     say(f"\n# size: {policy.size} numbers and names, not counting features and bins of the task file")
+    if policy.kind == "table":
+        say("# A cell holds bins, numbered from 0: one (2), a range (3-5), a set (2,3), or any (*).")
     if check:
         from policygen.extensions.check import Interval, report
 
@@ -156,7 +158,8 @@ def evaluate(
         solved = "yes" if score.mean >= policy.task.solved else "no"
         say(f"solved (mean return of at least {policy.task.solved:g}): {solved}")
     for text, found in races.items():
-        say(f"against {text} ({found.incumbent}): {found}")
+        sided = " (one-sided)" if "p " in (words := str(found)).rpartition(", ")[2] else ""
+        say(f"against {text} ({found.incumbent}): {words}{sided}")
     for one in score.violations:
         say(f"requirement {one}")
     for text, found in races.items():

@@ -174,8 +174,9 @@ class Perturbation:
 
     @property
     def in_words(self) -> str:
-        """Its name and size; a share says of what: `sensor_noise=0.02 of the spread`."""
-        return f"{self} of the spread" if self.name in OF_SPREAD else str(self)
+        """Its name and size with the unit: `sensor_noise=0.02 standard deviations`."""
+        steps = f" step{'s' * (self.high != 1)}" if self.name in STEP_COUNTS else ""
+        return f"{self}{' standard deviations' if self.name in OF_SPREAD else steps}"
 
     def __str__(self) -> str:
         size = f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"

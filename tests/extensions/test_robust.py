@@ -77,7 +77,7 @@ def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace
     options = ("--perturb", "action_delay=0..4", "--perturb", "sensor_noise=0.1", "--start", "lean.txt")
     done = line("run", "cartpole", *SMALL, *options)
     assert done.code == 0, done.err
-    assert "perturbed in each episode: action_delay=0..4, sensor_noise=0.1 of the spread" in done.out
+    assert "perturbed in each episode: action_delay=0..4 steps, sensor_noise=0.1 standard deviations" in done.out
     assert "\nwith action_delay" not in done.out  # it is perturbed already
     folder = the_run(workplace / "results")
     assert summary_of(folder)["perturbed"] is None
@@ -85,9 +85,9 @@ def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace
     assert done.code == 0, done.err
     scores = set()
     for options, words in (
-        ((), "cartpole with action_delay=0..4, sensor_noise=0.1 of the spread"),
+        ((), "cartpole with action_delay=0..4 steps, sensor_noise=0.1 standard deviations"),
         (("--perturb", "none"), "cartpole"),
-        (("--perturb", "action_delay=9"), "cartpole with action_delay=9"),
+        (("--perturb", "action_delay=9"), "cartpole with action_delay=9 steps"),
     ):
         name, _, score = line("eval", folder, "--episodes", 30, *options).out.partition(": ")
         assert name == words
@@ -105,9 +105,11 @@ def test_a_run_ends_with_a_line_about_fragility(line: Line, workplace: Path) -> 
     (workplace / "short.toml").write_text(f"max_steps = 40\n{(CHECKOUT / 'envs' / 'cartpole.toml').read_text()}")
     done = line("run", "short.toml", *SMALL)
     assert done.code == 0, done.err
-    (fragile,) = (one for one in done.out.splitlines() if one.startswith("with action_delay=1, sensor_noise=0.02 of "))
+    (fragile,) = (
+        one for one in done.out.splitlines() if one.startswith("with action_delay=1 step, sensor_noise=0.02 ")
+    )
     summary = summary_of(the_run(workplace / "results"))
-    assert summary["perturbed_by"] == ["action_delay=1", "sensor_noise=0.02 of the spread"]
+    assert summary["perturbed_by"] == ["action_delay=1 step", "sensor_noise=0.02 standard deviations"]
     assert fragile.split(": ")[1].startswith(f"{summary['perturbed']['mean']:.4g}")
     assert f"\nwithout them: {summary['final']['mean']:.4g} mean return" in done.out
     left_out = line("run", "short.toml", *SMALL, "--seed", 2, "--set", "fragility=false")

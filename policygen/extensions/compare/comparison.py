@@ -37,6 +37,7 @@ COSTS = {
     **{"episodes": "episodes", "env_steps": "environment steps", "calls": "requests"},
     **{"usd": "USD", "seconds": "time"},
 }
+_HEADINGS = {"env_steps": "steps", "calls": "requests", "usd": "USD"}  # where a name is not its heading
 _RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a text that begins so for a formula
 
 
@@ -262,14 +263,14 @@ class Comparison:
 
     def _on_all(self) -> str:
         if all(len(entries) == 1 for entries in self.entries.values()):
-            return f"{len(self.tasks)} tasks have one contender each; add a second one to make a comparison."
+            return f"Each of the {len(self.tasks)} tasks has only one contender; add a second one to compare it with."
         counted: dict[str, list[str]] = {}
         for task, (best, *others) in self.entries.items():
             behind = self.behind(task)
             sure = all(other.excess or behind[other.contender].is_sure for other in others)
             level = not sure and not any(behind[other.contender].gain for other in others)
-            words = f"{best.contender} is {'the best' if sure else 'ahead, not significantly,'}"
-            words = "all are tied" if others and level else words if others else f"{best.contender} is alone"
+            words = f"{best.contender} is {'the best' if sure else 'ahead, but not significantly,'}"
+            words = "all are tied" if others and level else words if others else f"{best.contender} has no competitor"
             words += ", but violates requirements" * any(one.violated for one in best.violations)
             counted.setdefault("none meets the hard requirements" if best.excess else words, []).append(task)
         parts = [f"{words} on {len(tasks)} ({', '.join(tasks)})" for words, tasks in counted.items()]
@@ -298,36 +299,38 @@ class Comparison:
         def known(value: Any, form: Callable[[Any], str] = number) -> str:
             return form(value) if value is not None else ""
 
-        forms = dict.fromkeys(COSTS, "{:,.0f}".format) | {"usd": "{:,.4f}".format, "seconds": "{:,.1f}".format}
+        forms = dict.fromkeys(COSTS, "{:,.0f}".format) | {"usd": number, "seconds": "{:,.1f}".format}
         texts = []
         for row in self.table.astype(object).where(self.table.notna(), None).to_dict("records"):
             limits = in_brackets((row["difference_low"], row["difference_high"]))
             text = {"task": row["task"], "contender": row["contender"], "runs": known(row["runs"], str)}
-            text["mean"] = known(row["mean"]) + known(row["std"], lambda std: f" ± {number(std)}")
+            text["mean return"] = known(row["mean"]) + known(row["std"], lambda std: f" ± {number(std)}")
             text["95% interval"] = in_brackets((row["low"], row["high"])).strip()
             text["difference from best"] = known(row["difference"]) + limits
             text |= {"p": known(row["p"], _p), "requirements": row["requirements"] or ""}
-            texts.append(text | {name: known(row[name], forms.get(name, number)) for name in self.amounts})
+            texts.append(text | {_HEADINGS.get(n, n): known(row[n], forms.get(n, number)) for n in self.amounts})
         frame = pd.DataFrame(texts)
         return frame.loc[:, (frame != "").any()]
 
     def notes(self) -> list[str]:
         """Return the notes, with those on methods and sources."""
-        notes = ["mean ± standard deviation over runs; 95% bootstrap interval of the mean"]
+        notes = ["mean return: mean ± standard deviation over runs; 95% interval: of the mean, by bootstrap"]
         if self.leads:
-            shared = "difference of means from the best contender of the task, over shared seeds"
-            notes.append(
-                f"difference from best: {shared} if there are some; p: paired t-test, two-sided, Holm-corrected"
-            )
-        amounts = [name for name in self.amounts if self.table[name].notna().any()]
+            shared = "mean return minus that of the task's best contender, over the seeds that both have, if any"
+            notes.append(f"difference from best: {shared}; p: two-sided paired t-test, Holm-corrected")
+        amounts = [_HEADINGS.get(name, name) for name in self.amounts if self.table[name].notna().any()]
         notes.append(f"{', '.join(amounts)}: mean per run")
         used = [column for column in self.published if any(task in column.scores for task in self.tasks)]
         return [*notes, *self.remarks, *(f"{column.name}: {column.source}" for column in used)]
 
     def __str__(self) -> str:
         frame = self.shown().map(_markdown).rename(columns=_markdown)
-        rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.values.tolist()]
-        table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        columns = [[heading, *frame[heading]] for heading in frame.columns]
+        widths = [max(map(len, column)) for column in columns]
+        rows = [*zip(*columns, strict=True)]
+        rows.insert(1, tuple("-" * width for width in widths))
+        padded = (map(str.ljust, row, widths) for row in rows)  # to be read on a terminal, too
+        table = "".join(f"| {' | '.join(row)} |\n" for row in padded)
         notes = "".join(f"- {_markdown(note)}\n" for note in self.notes())
         return f"{table}\n{notes}\n{_markdown(self.sentence)}\n"
 

@@ -78,9 +78,9 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     finished = [member for member in members if member.summary is not None]
     named_members = zip(finished, groups.names_of(finished, by), strict=True)
     results = [result_of(member, name) for member, name in named_members if member.final is not None]
-    left_out = {"unfinished runs are left out": len(members) - len(finished)}
-    left_out["runs found no policy and have no score"] = len(finished) - len(results)
-    notes = [f"{count} {why}" for why, count in left_out.items() if count]
+    left_out = {"left out, because unfinished": len(members) - len(finished)}
+    left_out["left out, because no policy was found"] = len(finished) - len(results)
+    notes = [f"{count} run{'s' * (count > 1)} {why}" for why, count in left_out.items() if count]
     for one in trainings:
         if finished and one.task not in {member.task.name for member in finished}:
             raise UsageError(f"no run has the task {one.task!r} of {one.contender}: write the name of a task above")
@@ -93,7 +93,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
         raise PathError("no run is finished, so there is nothing to compare; finish runs with policygen resume")
     notes += _in_common(finished, by)
     unseeded = dict.fromkeys(member.task.name for member in finished if member.task.unseeded)
-    notes += [f"scores of {', '.join(unseeded)} are over unseeded episodes"] if unseeded else []
+    notes += [f"{', '.join(unseeded)}: the episodes are unseeded"] if unseeded else []
     notes += dict.fromkeys(f"{one.contender}: {one.meaning}" for one in trainings)
     taken = {result.contender for result in results}
     columns = [column for name in dict.fromkeys(suites) for column in load_suite(name).published]
@@ -110,9 +110,9 @@ def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
         values = {str(getattr(member.config, name)) for member in members}
         own = name not in {"task", "seed", "policy"} | groups.WITHOUT_EFFECT
         if own and len(values) == 1 and values != {str(info.default)}:
-            common.append(f"{name} {values.pop()}")
+            common.append(f"{name}={values.pop()}")
     pooled = [name for name in groups.differing(members) if name != by] if by is not None else []
-    notes = [f"all runs: {', '.join(common)}"] if common else []
+    notes = [f"settings of all runs: {', '.join(common)}"] if common else []
     return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])
 
 

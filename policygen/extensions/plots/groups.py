@@ -148,10 +148,12 @@ def _in_words(run: Member, name: str, starts: int) -> str:
     if name == "llm":
         return proposals_label(value)
     if name == "policy":
-        return "table policy" if value == "table" else "equations"
+        return "tables" if value == "table" else "equations"
+    if name == "perturb" and value:
+        return f"perturbed by {value}"
     if value is None or value is False:
-        return f"default {name}" if value is None and name != "start" else f"without {'a ' * (name == 'start')}{name}"
-    return name if value is True else f"{name} {value}"
+        return f"{name}=default" if value is None and name != "start" else f"no {name}"
+    return name if value is True else f"{name}={value}"
 
 
 def _digest(value: Any) -> str:

@@ -157,10 +157,10 @@ def test_groups_have_their_own_colour_line_and_mark(tmp_path: Path) -> None:
     ]
     axes = drawn(*folders)
     assert legend_of(axes)[:4] == [
-        "builtin (no language model), table policy (2 runs)",
-        "openai:gpt-5-mini, table policy (3 runs)",
+        "builtin (no language model), tables (2 runs)",
+        "openai:gpt-5-mini, tables (3 runs)",
         "openai:gpt-5-mini, equations (1 run)",
-        "openai:gpt-5-mini, table policy, template terse (1 run)",
+        "openai:gpt-5-mini, tables, template=terse (1 run)",
     ]
     means = means_of(axes)
     for looks in ("get_color", "get_linestyle"):

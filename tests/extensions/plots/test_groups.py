@@ -36,9 +36,9 @@ def test_runs_that_differ_in_seed_spending_and_processes_are_one_group(tmp_path:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"template": "mine"}, "template mine"),
-        ({"policy": "linear", "refine": "cma:9", "shape": True}, "equations, refine cma:9, shape"),
-        ({"max_episodes": 400}, "max_episodes 400"),
+        ({"template": "mine"}, "template=mine"),
+        ({"policy": "linear", "refine": "cma:9", "shape": True}, "equations, refine=cma:9, shape"),
+        ({"max_episodes": 400}, "max_episodes=400"),
     ],
 )
 def test_settings_that_change_a_score_are_said_where_they_differ_and_keep_runs_apart(
@@ -89,7 +89,7 @@ def test_a_start_and_perturbations_separate_groups_and_fragility_does_not(line: 
     assert list(groups.values()) == [runs[:2], runs[2:3], runs[3:]]
     _, started, perturbed = groups
     assert started == "with a start"
-    assert perturbed == "perturb action_delay=0..2"
+    assert perturbed == "perturbed by action_delay=0..2"
     (workplace / "mine.txt").write_text("left = 0\nright = angle + spin\n")
     assert line("run", "cartpole", *few, "--seed", 5, "--start", "mine.txt").code == 0
     (other,) = {*(workplace / "results").iterdir()} - {*runs}
