@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -142,11 +141,10 @@ class Well(gym.Env[Any, Any]):
 
     observation_space = gym.spaces.Dict(level=gym.spaces.Box(0, 9, (1,), np.float32))
     action_space = gym.spaces.Dict(pump=gym.spaces.Discrete(2), valve=gym.spaces.Box(-1, 1, (1,), np.float32))
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 5}
     closed = False
 
-    def __init__(self, render_mode: str | None = None, broken_from: float = 99.0) -> None:
-        self.render_mode, self.broken_from, self.level, self.steps = render_mode, broken_from, 0.0, 0
+    def __init__(self) -> None:
+        self.level, self.steps = 0.0, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -157,12 +155,7 @@ class Well(gym.Env[Any, Any]):
         assert self.action_space.contains(action)
         self.level = float(np.clip(self.level + 0.3 * action["pump"] + 0.2 * action["valve"][0] - 0.2, 0, 9))
         self.steps += 1
-        if self.level >= self.broken_from and action["valve"][0] == 1:  # which random actions never do
-            raise OverflowError("the well runs over")
         return {"level": np.array([self.level], np.float32)}, -abs(self.level - 5), False, self.steps >= 15, {}
-
-    def render(self) -> Any:
-        return np.full((40, 60, 3), int(20 * self.level), np.uint8)
 
     def close(self) -> None:
         self.closed = True
@@ -204,17 +197,6 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     assert policygen.score(saved, env, episodes=3) == policygen.score(result.policy, episodes=3)
     observation, _ = env.reset(seed=1)
     env.step(saved.controller()(observation))
-
-
-def test_an_environment_that_fails_costs_an_attempt_and_not_the_run() -> None:
-    result = policygen.run(Well(broken_from=8.5), llm=Written([RISING, STAYING]), policy="linear", **QUICK)
-    problems = " ".join(str(problem) for problem in result.attempts[1].problems)
-    assert re.search(r"failed in `step` \(.*test_api.py, line \d+\): OverflowError: the well runs over", problems)
-    assert result.final is not None
-
-
-RISING = "```\npump_0 = 0\npump_1 = 1\nvalve = 1\n```"
-STAYING = "```\npump_0 = level\npump_1 = 5\nvalve = 0\n```"
 
 
 def test_such_a_run_goes_on_with_the_environment_again() -> None:

@@ -16,7 +16,7 @@ from support import BEST_LAKE, LEANING, NO_POLICY, Line, Written, fenced, figure
 import policygen
 from policygen.episodes.score import Score, number
 from policygen.episodes.trajectory import Trajectory
-from policygen.runs.facts import CURVE_COLUMNS, curve_csv, read_record, run_facts
+from policygen.runs.facts import curve_csv, read_record, run_facts
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import NOTES, Note
@@ -75,17 +75,6 @@ def test_a_run_without_a_policy_says_so_and_an_exact_score_has_no_interval(tmp_p
     exact = Score(0.74, 0.4, (0.74, 0.74), True, "exact")
     (fact, *_) = run_facts(read_record(a_run(tmp_path, [0.74], final=exact)))
     assert (fact.low, str(fact)) == (None, "0.74 (exact) mean return, from the environment's transition table")
-
-
-def test_the_curve_holds_the_facts_of_each_attempt() -> None:
-    run = policygen.run("nim", iterations=2, episodes=4, final_episodes=4)
-    table = policygen.facts(run)
-    rows = [line.split(",") for line in curve_csv(run.attempts).splitlines()]
-    assert rows[0] == list(CURVE_COLUMNS)
-    for row in rows[1:]:
-        for name, cell in zip(CURVE_COLUMNS[1:], row[1:], strict=True):
-            found = value(table, name, f"attempt {row[0]}")
-            assert cell == "" if found is None else float(cell) == pytest.approx(found, rel=1e-9)
 
 
 def test_a_note_is_a_fact_of_its_attempt_and_of_the_best_policy() -> None:
