@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 
@@ -26,7 +26,7 @@ from policygen.policies.parse import NOTHING_FOUND
 from policygen.policies.parse import parse as parse_text
 from policygen.policies.policy import Policy
 from policygen.runs.attempt import Attempt
-from policygen.runs.config import Settings, effective_config, load_limits
+from policygen.runs.config import effective_config, load_limits
 from policygen.runs.facts import Fact, RunRecord, lines_of, record_of, run_facts
 from policygen.runs.listeners import Listener
 from policygen.runs.reading import origin_of, policy_text, read_policy
@@ -101,7 +101,7 @@ def run(
     listeners: Sequence[Listener] = (),
     cache: str | Path | None = None,
     trust: bool = False,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> RunResult:
     """Search for a policy and score it.
 
@@ -196,7 +196,7 @@ def resume(
     on_attempt: Callable[[Attempt], None] = lambda attempt: None,
     listeners: Sequence[Listener] = (),
     trust: bool = False,
-    **settings: Unpack[Settings],
+    **settings: Any,
 ) -> RunResult:
     """Resume an interrupted run as if it had not been interrupted, or extend a finished one with a larger budget.
 

@@ -137,15 +137,15 @@ def find_run(name: str) -> Path:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file by `content`, with secrets hidden; readers see the old file or the new one, never a part.
 
-    A link is replaced itself, not its target. Raises LogbookError if the folder is missing, read-only or full; the old
-    file is kept.
+    A link is replaced itself, not its target. Raises LogbookError if the folder is missing, read-only or full, or the
+    file is a pipe or a device; it is then as before.
     """
     # The name is random, so that no link waits there and no other process uses it.
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     made = False
     try:
-        if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
-            raise OSError(errno.EPERM, "it is a device")
+        if path.exists() and not (path.is_symlink() or path.is_file() or path.is_dir()):
+            raise OSError(errno.EPERM, "it is a pipe or a device")
         with open(temporary, "xb") as file:
             made = True
             file.write(_outgoing(content))
@@ -159,27 +159,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def write_named(path: Path, content: str | bytes) -> None:
-    """Write a file that the user named: a plain file atomically, a pipe or character device directly.
-
-    Raises LogbookError if it cannot be written, or is a block device; an old file is kept.
-    """
-    try:
-        there = path.stat()
-    except (OSError, ValueError):
-        return write_atomically(path, content)
-    own = next((descriptor for descriptor in (1, 2) if _is_open(descriptor, there)), None)
-    if own is None and (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
-        return write_atomically(path, content)
-    try:
-        if stat.S_ISBLK(there.st_mode):
-            raise OSError(errno.EPERM, "it is a disk")
-        # If `/dev/stdout` is a plain file, append to the output there.
-        print(end="", flush=True)
-        descriptor = os.dup(own) if own is not None else os.open(path, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_outgoing(content))
-    except OSError as error:
-        raise _not_written(path, error) from None
+    """Write a file that the user named, like `write_atomically`, but through a link."""
+    write_atomically(path.resolve() if path.is_symlink() else path, content)
 
 
 def make_folder(path: Path, remedy: str) -> None:
@@ -188,13 +169,6 @@ def make_folder(path: Path, remedy: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise PathError(f"cannot create {str(path)!r}: {reason_of(error)}; {remedy}") from None
-
-
-def _is_open(descriptor: int, file: os.stat_result) -> bool:
-    """Whether a descriptor of this process is open and refers to this file."""
-    with suppress(OSError):
-        return os.path.samestat(os.fstat(descriptor), file)
-    return False
 
 
 _PART = re.compile(r"\.([0-9a-f]{16}|.+\.\w+)\.part")

@@ -6,11 +6,9 @@ import csv
 import functools
 import json
 import os
-import queue
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,14 +132,6 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-
-
-def reading(pipe: Path) -> queue.Queue[bytes]:
-    """Make a pipe and read it in the background; what is written into it comes out of the queue."""
-    found: queue.Queue[bytes] = queue.Queue()
-    os.mkfifo(pipe)
-    threading.Thread(target=lambda: found.put(pipe.read_bytes()), daemon=True).start()
-    return found
 
 
 def summary_of(folder: Path) -> dict[str, Any]:

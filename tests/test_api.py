@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from support import ALWAYS_LEFT, LEANING, MALFORMED_LAKE, Written, environment
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, UsageError
 from policygen.llm.messages import Prompt, Reply
-from policygen.runs.config import RunConfig, Settings
 from policygen.runs.reading import read_policy
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
@@ -161,7 +159,7 @@ class Well(gym.Env[Any, Any]):
         self.closed = True
 
 
-QUICK: Settings = {"iterations": 2, "episodes": 4, "final_episodes": 4, "seed": 3}
+QUICK: dict[str, Any] = {"iterations": 2, "episodes": 4, "final_episodes": 4, "seed": 3}
 
 
 class Slow(Well):
@@ -232,12 +230,6 @@ def test_what_is_no_environment_is_refused(what: Any, sentence: str) -> None:
 
 
 # --- what is public --------------------------------------------------------------------------------------------------
-
-
-def test_keywords_are_the_settings_of_a_run() -> None:
-    assert set(Settings.__annotations__) == set(RunConfig.model_fields) - {"task", "llm"}
-    for public in (policygen.run, policygen.resume):
-        assert inspect.signature(public).parameters["settings"].annotation == "Unpack[Settings]"
 
 
 def test_what_a_run_left_is_reported_compared_simplified_and_exported(tmp_path: Path) -> None:

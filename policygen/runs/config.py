@@ -26,7 +26,6 @@ from policygen.files import read, toml_of
 from policygen.llm import LLMOptions, reads_prompts
 from policygen.llm.base import MOST_SECONDS, SENSITIVE
 from policygen.outgoing import redacted
-from policygen.policies.policy import Policy
 from policygen.runs.methods import METHODS, Refinement, read_refinement
 from policygen.tasks.faults import STEP_TIMEOUT
 from policygen.tasks.task import PolicyKind, Task
@@ -176,45 +175,6 @@ def effective_config(
         others = ", ".join(name for name, method in METHODS.items() if not method.for_tables)
         raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by {others} or auto")
     return config
-
-
-class Settings(TypedDict, total=False):
-    """The keyword arguments of `policygen.run`, for type checkers; `policygen run --help` explains each."""
-
-    policy: PolicyKind | None
-    iterations: int | None
-    episodes: int | None
-    warmup_episodes: int | None
-    final_episodes: int | None
-    seed: int | None
-    stop_at: float | None
-    patience: int | None
-    repairs: int | None
-    conversation: Literal["fresh", "continued"] | None
-    template: str | None
-    episodes_shown: bool | None
-    start: str | Path | Policy | None
-    refine: str | None
-    shape: bool | None
-    memory: bool | None
-    ablate: Literal["nothing", "knowledge"] | None
-    jobs: int | None
-    step_timeout: float | None
-    fragility: bool | None
-    grid: Literal["free", "fixed"] | None
-    prompt_tokens: int | None
-    max_output_tokens: int | None
-    temperature: float | None
-    reasoning_effort: str | None
-    extra_body: dict[str, Any] | None
-    base_url: str | None
-    timeout_seconds: float | None
-    prices: str | tuple[float, float] | None
-    max_calls: int | None
-    max_tokens: int | None
-    max_usd: float | None
-    max_episodes: int | None
-    max_steps: int | None
 
 
 class LoadLimits(TypedDict):

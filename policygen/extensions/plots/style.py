@@ -73,7 +73,7 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
     """Write a figure in the format of the file name; return the path.
 
     Args:
-        write: `write_atomically` in a run folder, because `write_named` also writes to pipes and devices.
+        write: `write_atomically` in a run folder, because `write_named` follows links.
 
     Raises:
         LogbookError: the file cannot be written.
