@@ -1,4 +1,4 @@
-"""The table of model providers, and `connect`, which makes a provider from a spec such as `openai:gpt-5-mini`."""
+"""The model providers, and `connect`, which makes one from a spec such as `openai:gpt-5-mini`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 
 from policygen.errors import UsageError
 from policygen.llm.base import ListedProvider, check_url
-from policygen.llm.base import LLMOptions as LLMOptions  # other modules import these two from here
+from policygen.llm.base import LLMOptions as LLMOptions  # re-exported, like the next
 from policygen.llm.base import Provider as Provider
 from policygen.outgoing import KEY_VARIABLES, redacted
 from policygen.registry import resolved
@@ -22,15 +22,15 @@ from policygen.registry import resolved
 
 @dataclass(frozen=True, slots=True)
 class ProviderEntry:
-    """An entry of `PROVIDERS`: the properties of a provider, and its class, which is imported on first use.
+    """A provider's entry in `PROVIDERS`. Its class is imported on first use.
 
     Attributes:
         help: one line for the list of providers.
         source: the class, as `MODULE:NAME`.
-        argument: a word for the part of the spec after the colon, in brackets if it is optional; empty: there is none.
-        is_language_model: whether replies come from a language model; a replay takes it from the recorded replies.
+        argument: a word for the part of the spec after the colon, in brackets if optional; empty if there is none.
+        is_language_model: whether a language model writes the replies (for a replay: whether one wrote them).
         reads_prompts: whether replies depend on the prompt.
-        server: `own`: the provider has its own address; `given`: the user states one; empty: there is no server.
+        server: `own` if the provider has a fixed address, `given` if the user states it, empty without a server.
     """
 
     help: str
@@ -41,10 +41,7 @@ class ProviderEntry:
     server: Literal["own", "given", ""] = ""
 
     def load(self) -> Any:
-        """Import the provider's class, and with it the SDK that it uses.
-
-        Raises UsageError if it belongs to an extension that is missing.
-        """
+        """Import the provider's class and its SDK; raise UsageError if it belongs to a missing extension."""
         try:
             return resolved(self.source)
         except ModuleNotFoundError as error:
@@ -103,10 +100,7 @@ PROVIDERS: dict[str, ProviderEntry] = {
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The parts of a spec such as `compatible:qwen3@http://localhost:8000/v1`.
-
-    `entry` is None if the provider is not in `PROVIDERS`; `address` is empty if the spec holds none.
-    """
+    """The parts of a spec such as `compatible:qwen3@http://localhost:8000/v1`; `entry` is None for an unknown name."""
 
     name: str
     argument: str
@@ -115,7 +109,7 @@ class Spec:
 
 
 def read_spec(spec: str) -> Spec:
-    """Split a spec at its colon and find its provider's entry."""
+    """Split a spec into its parts, and look up the provider."""
     name, _, argument = spec.strip().partition(":")
     name, address = name.strip().lower(), ""
     entry = PROVIDERS.get(name)
@@ -125,10 +119,7 @@ def read_spec(spec: str) -> Spec:
 
 
 def check_address(specs: Sequence[str], base_url: str | None) -> None:
-    """Check that `base_url` can be the address of every model whose spec holds none.
-
-    Raises UsageError if one of these models has a provider with its own address.
-    """
+    """Raise UsageError if `base_url` would redirect a model whose provider has a fixed address."""
     for spec in specs if base_url is not None else ():
         read = read_spec(spec)
         if read.entry is not None and read.entry.server == "own" and read.argument and not read.address:
@@ -139,20 +130,16 @@ def check_address(specs: Sequence[str], base_url: str | None) -> None:
 
 
 def reads_prompts(spec: str) -> bool:
-    """Whether a provider's replies depend on the prompt.
-
-    A provider outside `PROVIDERS`, an object of the user's program, is assumed to read them.
-    """
+    """Whether a provider's replies depend on the prompt; assumed of a provider that the user's program defines."""
     entry = read_spec(spec).entry
     return entry is None or entry.reads_prompts
 
 
 def connect(spec: str, options: LLMOptions) -> ListedProvider:
-    """Make the provider of `spec`: `openai:gpt-5-mini`, `ollama:qwen3`, `manual`, `replay:results/RUN`, `builtin`.
+    """Return the provider for `spec`, such as `openai:gpt-5-mini`, `ollama:qwen3`, `manual` or `replay:results/RUN`.
 
-    An address in a spec, `compatible:qwen3@http://localhost:8000/v1`, is part of the model's name; `options.base_url`
-    is the address of a model without one. Reads keys, and nothing else, from a `.env` file in the working directory;
-    environment variables win. Sends no request.
+    `options.base_url` is the address of a model whose spec has no `@URL`. API keys, and nothing else, are also read
+    from a file `.env` in the working directory; environment variables take precedence. No request is sent.
 
     Raises UsageError for an unknown or incomplete spec, a missing key, a key that a file would send elsewhere, or a
     missing optional package.
@@ -175,31 +162,29 @@ def connect(spec: str, options: LLMOptions) -> ListedProvider:
     check_url(options)
     _keys_from_file(Path.cwd() / ".env")
     provider: ListedProvider = entry.load()(*((argument, options) if entry.argument else ()))
-    if read.address:  # a model at another address has scores of its own
+    if read.address:  # results name the address: another server may serve another model by the same name
         provider.spec = redacted(f"{provider.spec}@{read.address}")
     return provider
 
 
 def _usage(name: str) -> str:
-    """Return how a provider is written, such as `openai:MODEL`, `manual[:DIR]` or `builtin`."""
+    """Return the form of a provider's spec, such as `openai:MODEL`, `manual[:DIR]` or `builtin`."""
     argument = PROVIDERS[name].argument
     return name + (f"[:{argument[1:]}" if argument.startswith("[") else f":{argument}" if argument else "")
 
 
 def _keys_from_file(path: Path) -> None:
-    """Copy the `KEY_VARIABLES` that the environment lacks from a `.env` file into it.
+    """Set those of the `KEY_VARIABLES` that the environment lacks from a `.env` file, if there is one.
 
     Other variables are ignored and nothing is expanded: an untrusted file in the working directory could otherwise
     choose servers, proxies or code that Python loads.
-
-    Raises UsageError if the file cannot be read.
     """
     if not path.is_file():
         return
     try:
         values = dotenv_values(path, interpolate=False)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path.name} cannot be read: {error}; keys may be set in the environment instead") from None
+        raise UsageError(f"{path.name} cannot be read: {error}; set the keys in the environment instead") from None
     for name in KEY_VARIABLES:
         value = values.get(name)
         if value and "\0" not in value:

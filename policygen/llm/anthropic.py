@@ -1,7 +1,7 @@
 """Anthropic Claude through the anthropic SDK, an optional extra.
 
-The server is Anthropic's unless an address is given explicitly (ANTHROPIC_BASE_URL is not read). A temperature
-is not sent, since current models refuse it; nor is a seed, which no model takes.
+The server is Anthropic's unless an address is given explicitly (ANTHROPIC_BASE_URL is ignored). No temperature is
+sent, because current models reject it, and no seed, which no model takes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise UsageError('anthropic models need an extra package: pip install "policygen[anthropic]"') from None
 
-# The tokens of a prompt; those of the cache are not included in `input_tokens`.
+# Together these are the tokens of a prompt: `input_tokens` lacks those of the cache.
 _COUNTED = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 _SPENT = frozenset({"contract_spend_limit_reached", "enforced_spend_limit_reached"})

@@ -1,4 +1,4 @@
-"""The provider protocol, the options of requests and their price, and the reading of a model's raw text."""
+"""The protocol of providers, the settings and the price of requests, and the text of replies without its thinking."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import HIDDEN, hide_login
 
 MOST_TOKENS = 10_000_000
-"""Upper limit of the tokens of one prompt or reply; a larger count from a server is ignored."""
+"""Most tokens of a prompt or a reply; a larger count from a server is ignored."""
 
 SAMPLING = ("temperature", "reasoning_effort", "seed")
-"""Request parameters that are left out, with a warning, if a model refuses them."""
+"""Request parameters that are left out, with a warning, if a model rejects them."""
 
-
-# Fields of requests that `extra_body` may not set, in lower case: model, messages, length, and those with a setting.
+# Fields that `extra_body` may not set, in lower case and without underscores: the program sends them.
 _RESERVED_FIELDS = frozenset(
     (
         *("model", "models", "route", "messages", "contents", "prompt", "system", "systeminstruction", "stream", "n"),
@@ -32,11 +31,10 @@ _RESERVED_FIELDS = frozenset(
     )
 )
 
-MOST_SECONDS = 1e7  # largest limit of a time
-# Settings by which an untrusted file could do harm: choose the server that gets a key or the fields sent with it, or
-# name a folder to write to. They take effect only if the user chose them or trusts the file.
+MOST_SECONDS = 1e7  # the largest time limit that can be set
+# An untrusted file could use these settings to send a key to another server, to send other fields with it, or to write
+# into a folder. They take effect only if the user chose them or trusts the file.
 SENSITIVE = ("base_url", "llm", "extra_body")
-
 
 _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -49,16 +47,16 @@ def _read_prices(value: Any) -> Any:
 
 
 class LLMOptions(BaseModel):
-    """The settings of requests to a model, and the files that chose some of them.
+    """The settings of requests to a model. They record which file set those that are `SENSITIVE`.
 
-    No key is sent to an address that a file chose, or with an `extra_body` that a file chose.
+    No key is sent to an address from a file, or with an `extra_body` from a file.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_output_tokens: int = Field(8_192, ge=64, description="tokens a reply may have")
+    max_output_tokens: int = Field(8_192, ge=64, description="most tokens of a reply")
     temperature: float | None = Field(
-        None, ge=0, le=2, description="sampling temperature; requests then get seeds, too (the model's)"
+        None, ge=0, le=2, description="sampling temperature; each request then has a seed, too (the model's)"
     )
     reasoning_effort: str | None = Field(
         None, title="WORD", pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high"
@@ -79,21 +77,21 @@ class LLMOptions(BaseModel):
 
     @property
     def named_in(self) -> str:
-        """The spec that holds the address; empty if the address is a setting of its own."""
+        """The spec that contains the address; empty if `base_url` was set by itself."""
         return self._named_in
 
     def at(self, address: str, spec: str) -> Self:
-        """Return the settings for the server at an address that a spec holds; a file that chose the spec chose it."""
+        """Return the settings with the address that `spec` contains; whichever file set the spec set the address."""
         copy = self.model_copy(update={"base_url": address}).chosen_by(self.origin("llm"), "base_url")
         copy._named_in = spec
         return copy
 
     def origin(self, setting: str) -> str:
-        """Return the file that set one of the `SENSITIVE` settings; empty if the user set it."""
+        """Return the file that set a `SENSITIVE` setting; empty if the user set it."""
         return self._origins.get(setting, "") if getattr(self, setting, True) else ""
 
     def chosen_by(self, file: str, *settings: str) -> Self:
-        """Return a copy that records that `file` set these settings, by default all `SENSITIVE` ones."""
+        """Return a copy which records that `file` set these settings, by default all `SENSITIVE` ones."""
         copy = self.model_copy()
         origins = self._origins | dict.fromkeys(settings or SENSITIVE, file)
         copy._origins = {setting: origin for setting, origin in origins.items() if origin}
@@ -122,21 +120,21 @@ class LLMOptions(BaseModel):
 
 
 def check_url(options: LLMOptions) -> None:
-    """Hide the login of the server's address from now on; raise UsageError if the address is malformed."""
+    """Raise UsageError if the server's address is malformed; from now on hide its user name and password in output."""
     url, named_in = options.base_url or "", options.named_in
     if url and not re.match(r"https?://[^/\s]+", url):
         raise UsageError(f"the server address {url!r} must look like http://localhost:8000/v1")
     if f"://{HIDDEN}@" in url:
         raise UsageError(
-            f"the user name and password in {named_in or url} are not stored: replace the stars by them, and pass it "
-            f"again with {'--llm' if named_in else '--base-url'}"
+            f"the user name and password in {named_in or url} are not stored: replace the stars, and pass the "
+            f"address again with {'--llm' if named_in else '--base-url'}"
         )
     hide_login(url)
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Whether a provider works, and sentences with the findings; never the value of a key."""
+    """Whether a provider works, and what was found, in sentences without any key."""
 
     ok: bool
     lines: tuple[str, ...]
@@ -145,7 +143,7 @@ class Diagnosis:
 def token_count(usage: object, *names: str) -> int | None:
     """Return the sum of the token counts `names` that a server reports; None if it reports no plausible one."""
     values: list[Any] = [getattr(usage, name, None) for name in names]
-    # A user's own provider may count in numpy's integers; a flag is no count.
+    # A provider of the user's may count with numpy integers.
     numbers = [one for one in values if not isinstance(one, bool) and issubclass(type(one), Real)]
     counts = [int(one) for one in numbers if 0 <= one <= MOST_TOKENS and one == int(one)]
     return sum(counts) if counts else None
@@ -157,7 +155,7 @@ def short_text(value: object) -> str:
 
 
 def dropped_warning(spec: str, parameter: str) -> str:
-    """Return the warning that a request parameter is left out."""
+    """Return the warning about a request parameter that is left out."""
     name = {"temperature": "a temperature", "seed": "a sampling seed"}.get(parameter, parameter)
     return f"{spec} does not take {name}: asking without it"
 
@@ -176,31 +174,31 @@ class Provider(Protocol):
         and ProviderError otherwise.
         """
 
-    # A provider may have two things more. `key_goes_to`: a clause such as `the key in OPENAI_API_KEY goes to
-    # api.openai.com`, empty without a key; its requests end in time. `drop(parameter)`: stop sending a parameter that
-    # the model rejects; false if it was dropped before or is required.
+    # Optional members: `key_goes_to`, such as "the key in OPENAI_API_KEY goes to api.openai.com", empty without a key
+    # (a provider that has it also ends its requests in time); and `drop(parameter)`, which stops sending a parameter
+    # that the model rejects and returns False if it is required or already dropped.
 
 
 class ListedProvider(Provider, Protocol):
-    """A provider in the table `PROVIDERS`, or a pool of them; `policygen doctor` checks it."""
+    """A provider in `PROVIDERS`, which `policygen doctor` can check."""
 
     def diagnose(self) -> Diagnosis:
-        """Check the key and the server, and report what the server says about the model."""
+        """Check the key and the server; report what the server says about the model."""
 
 
 _LISTED = {"openai": "openai", "gemini": "google", "anthropic": "anthropic"}
 
 
 def dollars(usd: float | None) -> str:
-    """Format a cost in USD; None is unknown."""
+    """Format a cost in USD; None means unknown."""
     return "cost unknown" if usd is None else f"${usd:.4f}"
 
 
 def cost(options: LLMOptions, spec: str, model: str, tokens_in: int, tokens_out: int) -> float | None:
-    """Return the cost in USD of one request, by the user's prices if given, else by the price list; None if unknown.
+    """Return the cost of one request in USD; None if it is unknown.
 
-    A model on your own machine (`ollama`, `local`) costs 0. A hosted model at another address, as in
-    `openai:gpt-5-mini@URL`, has no known price. Source: the price list in the installed package genai-prices.
+    The user's prices take precedence over the list of the package genai-prices. A model on your own machine (`ollama`,
+    `local`) costs 0. The price of a model at an address of your own, as in `openai:gpt-5-mini@URL`, is unknown.
     """
     if options.prices is not None:
         return (options.prices[0] * tokens_in + options.prices[1] * tokens_out) / 1e6
@@ -209,7 +207,7 @@ def cost(options: LLMOptions, spec: str, model: str, tokens_in: int, tokens_out:
         return 0.0
     if provider not in _LISTED or "@http" in spec:
         return None
-    from genai_prices import Usage, calc_price  # start-up time: the list is long
+    from genai_prices import Usage, calc_price  # slow to import: the list is long
 
     try:
         usage = Usage(input_tokens=tokens_in, output_tokens=tokens_out)
@@ -218,28 +216,28 @@ def cost(options: LLMOptions, spec: str, model: str, tokens_in: int, tokens_out:
         return None
 
 
-# The marks of thinking that chat templates use; servers that do not know a model's template leave them in its text.
+# Chat templates mark thinking with these tags. Servers that do not know a model's template leave them in the text.
 _NAMES = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning|reflection)"
 _OPEN = rf"<{_NAMES}>|\[THINK\]|◁think▷|<\|START_THINKING\|>"
 _CLOSE = rf"</{_NAMES}>|\[/THINK\]|◁/think▷|<\|END_THINKING\|>"
 _TAG = re.compile(rf"(?P<open>{_OPEN})|{_CLOSE}", re.IGNORECASE)
 _CLOSING = re.compile(_CLOSE, re.IGNORECASE)
-# Models open their thinking at the start of a line; a tag mentioned in prose must not hide the text after it.
+# An opening tag counts only at the start of a line: one that prose mentions must not hide the text after it.
 _OPENING = re.compile(rf"^[ \t]*(?:{_OPEN})", re.MULTILINE | re.IGNORECASE)
-# Channels as gpt-oss writes them: all but `final` are thinking.
+# gpt-oss writes in channels; all but `final` are thinking.
 _CHANNEL = re.compile(r"(?:<\|start\|>\s*assistant)?\s*<\|channel\|>\s*(\w+)[^<]*<\|message\|>")
 # Marks of a template's turns, such as <|end|>, <|im_end|>, <|eot_id|> and </s>.
 _TURN_MARKS = re.compile(r"<\|[A-Za-z_]{2,30}\|>|</s>\s*\Z")
 
 
 def read_reply(text: str, model: str, *, thinking: Iterable[str] = (), truncated: bool = False, **more: Any) -> Reply:
-    """Return the reply of a model, with `<think>...</think>` and its like moved from its text to its reasoning.
+    """Return a model's reply, with `<think>...</think>` and similar parts moved from `text` to `reasoning`.
 
-    Chat templates often swallow the opening tag, so all text before a lone closing tag is reasoning. After a tag that
-    is never closed, everything is reasoning: the reply was cut off while thinking, and counts as truncated.
+    Text before a lone closing tag is reasoning, because chat templates often swallow the opening tag. If a tag is never
+    closed, the rest is reasoning, and the reply counts as truncated: it was cut off while thinking.
 
     Args:
-        thinking: pieces of reasoning that the server sent beside the text.
+        thinking: reasoning that the server sent separately from the text.
         more: further fields of `Reply`.
     """
     text, reasoning, cut = _final_channel(text)
@@ -265,10 +263,7 @@ def read_reply(text: str, model: str, *, thinking: Iterable[str] = (), truncated
 
 
 def _final_channel(text: str) -> tuple[str, list[str], bool]:
-    """Return the text outside channels and in the channel `final`, the other channels, and whether `final` is missing.
-
-    A text without channels is returned as it is.
-    """
+    """Return the answer (the text outside channels and in `final`), the thinking, and whether `final` is missing."""
     channels = list(_CHANNEL.finditer(text))
     if not channels:
         return text, [], False

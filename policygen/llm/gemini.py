@@ -1,7 +1,7 @@
 """Google Gemini through the google-genai SDK.
 
-The server is Google's unless an address is given explicitly: the SDK's environment variables for another server or
-Google Cloud are not read.
+The server is Google's unless an address is given explicitly: the SDK's environment variables for other servers and
+for Google Cloud are ignored.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from policygen.llm.messages import Prompt, Reply
 from policygen.llm.transport import BoundedClient
 
 _EFFORTS = tuple(level.value.lower() for level in types.ThinkingLevel if not level.value.endswith("UNSPECIFIED"))
-# Google's names of our parameters, as its error messages write them.
+# Our parameters by the names that Google's error messages use.
 _NAMES = dict.fromkeys(("thinkingLevel", "thinking_level", "Thinking level"), "reasoning_effort")
 _NAMES |= {name: name for name in SAMPLING}
 
 
 class Gemini(HostedModel):
-    """The provider `gemini:MODEL`, with the key in GOOGLE_API_KEY or else, as in Google's tools, GEMINI_API_KEY."""
+    """The provider `gemini:MODEL`, with the key in GOOGLE_API_KEY or, as in Google's tools, GEMINI_API_KEY."""
 
     provider_id, server, own_url = "gemini", "Gemini", "https://generativelanguage.googleapis.com"
     timed_out, unreachable = httpx2.TimeoutException, httpx2.HTTPError
@@ -48,7 +48,7 @@ class Gemini(HostedModel):
                 api_version="v1beta",  # serves preview models and system instructions
                 timeout=max(1, round(options.timeout_seconds * 1000)),
                 httpx_client=BoundedClient(options.timeout_seconds, self.base_url),
-                async_client_args={"trust_env": False},  # unused, but it would read the proxies of the environment
+                async_client_args={"trust_env": False},  # unused, but it would read proxy variables
             ),
         )
 
@@ -76,7 +76,7 @@ class Gemini(HostedModel):
             finish = candidate.finish_reason.value
         elif response.prompt_feedback and response.prompt_feedback.block_reason:
             finish = response.prompt_feedback.block_reason.value
-        # Not `response.text`: it is None when thinking used up the allowance, and it drops the thoughts.
+        # Not `response.text`: it is None if thinking used up the allowance, and lacks the thoughts.
         parts = (candidate.content.parts if candidate and candidate.content else None) or []
         usage = response.usage_metadata
         return read_reply(
@@ -104,7 +104,7 @@ class Gemini(HostedModel):
         if error.code == 429 and _beyond_waiting(message, details):
             return ProviderError(
                 f"this key has no Gemini quota for {self.model}, or none left today; choose another model or key, or "
-                f"continue tomorrow: {shown}"
+                f"resume tomorrow: {shown}"
             )
         if error.code == 400:
             named = rejected_parameter(message, [name for name, ours in _NAMES.items() if ours in sent])
@@ -124,7 +124,7 @@ def _details(error: errors.APIError) -> Iterator[dict[str, Any]]:
 
 
 def _beyond_waiting(message: str, details: list[dict[str, Any]]) -> bool:
-    """Whether waiting does not help: a 429 is about a daily quota, a quota of zero, or spent credit."""
+    """Whether a 429 is about a daily quota, a quota of zero, or exhausted credit, so that waiting does not help."""
     listed = [detail["violations"] for detail in details if isinstance(detail.get("violations"), list)]
     violations = [violation for some in listed for violation in some if isinstance(violation, dict)]
     daily = any("perday" in str(violation.get("quotaId", "")).lower() for violation in violations)

@@ -1,4 +1,4 @@
-"""The base class of providers that send requests over HTTP through an SDK, and errors of servers."""
+"""The base class of providers that send requests over HTTP through an SDK; keys; errors of servers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from policygen.outgoing import shown
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _LONGEST_MESSAGE = 600  # characters of a server's message that are shown
-_LONGEST_READ = 2_000  # characters of a message that are searched: the expressions take quadratic time
+_LONGEST_READ = 2_000  # characters of a message that are searched, because the regular expressions take quadratic time
 
 _UNSUPPORTED = re.compile(
     r"un(?:supported|recogni[sz]ed|known|expected)|not (?:supported|allowed|permitted|available|recogni[sz]ed|accepted)"
     r"|(?:does not|doesn't) support|deprecated|invalid|not permitted|only\b.*\b(?:allowed|supported)|cannot|can't",
     re.IGNORECASE | re.DOTALL,
 )
-# The user must correct a value out of range: leaving it out would silently change the experiment.
+# If a value is out of range, the user must correct it: to leave it out would silently change the experiment.
 _OUT_OF_RANGE = re.compile(
     r"too (?:large|small|high|low|long)|maximum|minimum|at (?:most|least)|exceed|(?:less|greater) than|out of range"
     r"|must be between|<=|>=",
@@ -42,19 +42,19 @@ _OUT_OF_RANGE = re.compile(
 _MASKED = re.compile(r"[^\s'\"(]*\*{3,}[^\s'\",)]*")
 _SHAPED = re.compile(r"\b(?:sk|pk|gsk|xai|nvapi|hf)[-_][A-Za-z0-9_\-]{6,}|\bAIza[A-Za-z0-9_\-]{10,}")
 _HIDDEN = "[key]"
-# Most SDKs do not validate answers: a field that should be a list may be a number. Reading it raises one of these.
+# Most SDKs do not validate answers. Reading a field of the wrong type raises one of these.
 _MALFORMED = (AttributeError, TypeError, LookupError, ValueError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An API key: the variable it came from and its value, which is never printed."""
+    """An API key: the name of its environment variable, and its value, which is never printed."""
 
     name: str
     value: str = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """Return `text` with `[key]` in place of this key (whole, shortened or masked) and of any other key."""
+        """Replace this key, even shortened or masked, and other keys by `[key]`."""
         text = text.replace(self.value, _HIDDEN)
         if len(self.value) >= 12:  # the prefix of a shorter key could be an ordinary word
             text = re.sub(re.escape(self.value[:8]) + r"[^\s'\",)]*", _HIDDEN, text)
@@ -62,11 +62,9 @@ class Key:
 
 
 def check_destination(key: Key | None, options: LLMOptions, own: str) -> None:
-    """Refuse to send `key` to an address that a file chose, or with request fields from a file.
+    """Raise UsageError if `key` would go to an address from a file, or with request fields from a file.
 
-    The provider's `own` address is allowed, whoever chose it.
-
-    Raises UsageError naming the address or the fields, the file and what to do.
+    The provider's `own` address is always allowed.
     """
     chose_fields, chose_address = options.origin("extra_body"), options.origin("base_url")
     if key is not None and options.extra_body and chose_fields:
@@ -83,35 +81,31 @@ def check_destination(key: Key | None, options: LLMOptions, own: str) -> None:
     )
     raise UsageError(
         f"{chose_address} would send the key in {key.name} to {options.base_url}: a file may not choose where "
-        f"a key goes; if you trust this server, add {typed} or --trust, else remove the address from the file"
+        f"a key goes; if you trust this server, add {typed} or --trust; otherwise remove the address from the file"
     )
 
 
 def _origin(url: str) -> tuple[str, str]:
-    """Return scheme and host of an address, in lower case."""
     parts = urlsplit(url)
     return parts.scheme.lower(), parts.netloc.lower()
 
 
 def find_key(*names: str) -> Key | None:
-    """Return the key in the first non-empty environment variable of `names`, or None.
+    """Return the key in the first of these environment variables that is set, or None.
 
-    Raises UsageError if the value cannot be a key (an HTTP header cannot carry it).
+    Raises UsageError if an HTTP header cannot carry the value.
     """
     for name in names:
         value = os.environ.get(name, "").strip()
         if value:
             if not re.fullmatch(r"[!-~]+", value):
-                raise UsageError(f"the value of {name} holds a space or an unusual character: copy the key again")
+                raise UsageError(f"the value of {name} contains a space or an unusual character: copy the key again")
             return Key(name, value)
     return None
 
 
 def require_key(provider: str, *names: str) -> Key:
-    """Return the key that `provider` needs, from the first variable of `names` that is set.
-
-    Raises UsageError naming the variable and how to set it.
-    """
+    """Return the key that `provider` needs; raise UsageError if none of these environment variables is set."""
     key = find_key(*names)
     if key is None:
         others = "".join(f" (or {name})" for name in names[1:])
@@ -123,10 +117,7 @@ def require_key(provider: str, *names: str) -> Key:
 
 
 def requested_wait(headers: Mapping[str, str]) -> float | None:
-    """Return the server's requested wait in s (`Retry-After-Ms`, or `Retry-After` as number or date), or None.
-
-    Source: RFC 9110, section 10.2.3.
-    """
+    """Return the wait in s that a server asks for in `Retry-After-Ms` or `Retry-After` (RFC 9110, 10.2.3), or None."""
     text = headers.get("retry-after", "")
     for number, seconds in ((headers.get("retry-after-ms", ""), 0.001), (text, 1.0)):
         with suppress(ValueError):
@@ -138,10 +129,10 @@ def requested_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def rejected_parameter(message: str, sent: Collection[str], named: str | None = None) -> str | None:
-    """Return which of the parameters `sent` an error message rejects, or None.
+    """Return which of the parameters `sent` the server rejects, or None.
 
-    It is the one that the server `named` in a separate field, else the first in the message. A message about the
-    range of a value rejects no parameter.
+    If the server `named` a parameter in a separate field, it is that one; otherwise the first in the message. A message
+    about the range of a value rejects no parameter.
     """
     message = message[:_LONGEST_READ]
     if _OUT_OF_RANGE.search(message):
@@ -157,25 +148,23 @@ def rejected_parameter(message: str, sent: Collection[str], named: str | None = 
 
 
 class HostedModel:
-    """One model on one server. A subclass sends requests through its SDK and explains the SDK's error statuses.
-
-    A subclass states its provider, its server, and the exceptions of its SDK.
+    """A model on a server. A subclass sends the requests through an SDK, and states the class attributes.
 
     Attributes:
-        provider_id: the name of the provider in specs.
-        server: the name of the server in messages.
-        own_url: the provider's own address; a key may be sent there even if a file chose the address.
+        provider_id: the provider's name in specs.
+        server: the server's name in messages.
+        own_url: the provider's own address, to which its key may always be sent.
         start: advice if the server does not answer; {} stands for its name.
         missing: advice if the server does not know the model; {} stands for the model.
-        timed_out, unreachable, refused, failed: exceptions for no answer in time, no connection, an error status, and
-            any other fault.
+        timed_out, unreachable, refused, failed: the SDK's exceptions for no answer in time, no connection, an error
+            status, and any other fault.
     """
 
     is_language_model = True
     provider_id: ClassVar[str]
     server: ClassVar[str]
     own_url: ClassVar[str] = ""
-    start: ClassVar[str] = "start the server, or leave the address out to ask {} itself"
+    start: ClassVar[str] = "start the server, or omit the address to use {} directly"
     missing: ClassVar[str] = "is {!r} a model that this key may use?"
     timed_out: ClassVar[type[Exception]]
     unreachable: ClassVar[type[Exception]]
@@ -202,7 +191,7 @@ class HostedModel:
         return True
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt` with one request; for the errors see `Provider.complete`."""
+        """Answer `prompt` with one request; errors as in `Provider.complete`."""
         stated = {**{name: getattr(self._options, name, None) for name in SAMPLING}, "seed": prompt.seed}
         sent = {name: v for name, v in stated.items() if v is not None and name not in self._dropped}
         with self._translated_errors(sent):
@@ -219,11 +208,9 @@ class HostedModel:
         return Diagnosis(found.ok, (*lines, *found.lines))
 
     def _found(self, name: str, reads: int | None, writes: int | None) -> Diagnosis:
-        """Return the diagnosis for a known model; `reads` and `writes` are its limits in tokens."""
-        lines = [f"{self.server} answers at {self.base_url} and knows {name}"]
-        if reads:
-            lines.append(f"it reads up to {reads} tokens and writes up to {writes or 'an unknown number'}")
-        return Diagnosis(True, tuple(lines))
+        """Return the diagnosis for a known model, whose limits in tokens are `reads` and `writes`."""
+        limits = f"; it reads up to {reads} tokens and writes up to {writes or 'an unknown number'}" if reads else ""
+        return Diagnosis(True, (f"{self.server} answers at {self.base_url} and knows {name}{limits}",))
 
     def _ask(self, prompt: Prompt, max_output_tokens: int, sent: Mapping[str, Any]) -> Reply:
         """Send one request with the sampling parameters `sent`, and read the answer."""
@@ -234,12 +221,12 @@ class HostedModel:
         raise NotImplementedError
 
     def _refusal(self, error: Any, sent: Mapping[str, Any]) -> ProviderError:
-        """Return the exception for an error status: `_fault`, or a more specific one, such as for spent credit."""
+        """Return the exception for an error status: `_fault`, or a more specific one, such as for exhausted credit."""
         raise NotImplementedError
 
     @contextmanager
     def _translated_errors(self, sent: Mapping[str, Any]) -> Iterator[None]:
-        """Raise a PolicygenError in place of an exception of the SDK or of a malformed answer."""
+        """Raise a PolicygenError instead of the SDK's exceptions and those that reading a malformed answer raises."""
         try:
             yield
         except PolicygenError:
@@ -254,7 +241,7 @@ class HostedModel:
         except self.failed as error:
             raise self._unreadable(f"{type(error).__name__}: {error}") from None
         except _MALFORMED:
-            raise self._unreadable(f"it lacks what the protocol demands ({self.missing.format(self.model)})") from None
+            raise self._unreadable(f"it lacks a required field ({self.missing.format(self.model)})") from None
 
     def _fault(
         self, status: int, message: str, response: httpx2.Response | None, wait: float | None = None
@@ -262,8 +249,7 @@ class HostedModel:
         """Return the exception for an error status; it is transient for 408, 409, 425, 429 and 5xx.
 
         Args:
-            response: the response with that status.
-            wait: the wait in s that the server asks for in the body, if any; else the response's headers say it.
+            wait: the wait in s that the body asks for; if None, that of the response's headers.
         """
         said = self._quoted(message)
         if status in (401, 403):
@@ -281,7 +267,7 @@ class HostedModel:
     def _connection_fault(self, error: BaseException) -> ProviderError:
         """Return the exception for an unreachable server.
 
-        It is transient, except for a connection that this machine refuses and an answer that cannot be decoded.
+        It is final if this machine refuses the connection or the answer cannot be decoded, else transient.
         """
         links: list[BaseException] = []
         link: BaseException | None = error
@@ -302,9 +288,7 @@ class HostedModel:
 
     def _unreadable(self, why: str) -> ProviderError:
         """Return the exception for a malformed answer: final, because a retry would cost again."""
-        return ProviderError(
-            f"{self.server} at {self.base_url} gave an answer that cannot be read: {self._quoted(why)}"
-        )
+        return ProviderError(f"the answer of {self.server} at {self.base_url} cannot be read: {self._quoted(why)}")
 
     def _quoted(self, message: str) -> str:
         """Shorten a server's message to one line, without the key."""

@@ -1,4 +1,4 @@
-"""The provider `manual`: prompts are printed or written to files, and a person with a chat window returns replies."""
+"""The provider `manual`: prompts are printed or written to files, and a person pastes or saves the replies."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _POLL_SECONDS = 0.25
 
 
 class Manual:
-    """The provider `manual`, which asks in the terminal; `manual:DIR` asks through DIR/prompt-001.md, DIR/reply-001.md.
+    """The provider `manual`, which uses the terminal; `manual:DIR` uses DIR/prompt-001.md, DIR/reply-001.md, ...
 
-    A reply file of an interrupted run is read again. If a prompt file holds another prompt, its number is skipped.
+    Reply files of an interrupted run are read again. The number of a file with another prompt is skipped.
     """
 
     model = "manual"
@@ -30,7 +30,7 @@ class Manual:
         if folder and (file := options.origin("llm")):
             raise UsageError(
                 f"{file} would write prompts into {folder}: a file may not choose where; if you trust "
-                "the file, add --trust, else name the folder yourself with --llm manual:DIR"
+                "the file, add --trust; otherwise name the folder yourself with --llm manual:DIR"
             )
         self._folder = Path(check_name(folder)).expanduser() if folder else None
         self._number = 0
@@ -38,7 +38,7 @@ class Manual:
             raise UsageError(f"{self._folder} is a file: manual:DIR takes a folder")
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Show `prompt` and wait, without limit, for a person's reply.
+        """Show `prompt` and wait for a person's reply, however long it takes.
 
         Raises ProviderError if the input ends without a reply, or a file cannot be read or written.
         """
@@ -52,7 +52,7 @@ class Manual:
         return read_reply(text, self.model)
 
     def diagnose(self) -> Diagnosis:
-        """Describe where prompts appear and replies are read."""
+        """Say where prompts appear and replies are read."""
         if self._folder is None:
             return Diagnosis(True, (f"prompts are printed here; paste each reply and end it with a line {_END}",))
         where = f"prompts are written to prompt-001.md, ... in {self._folder}, replies are read from reply-001.md, ..."
@@ -65,7 +65,7 @@ class Manual:
             self._number += 1
             question = folder / f"prompt-{self._number:03d}.md"
             if not question.exists():
-                write_atomically(question, content)  # watchers see whole prompts only
+                write_atomically(question, content)  # whoever watches the folder sees whole prompts only
                 break
             if read(question, bytes) == content:
                 break
@@ -73,7 +73,7 @@ class Manual:
 
 
 def _when_complete(answer: Path, question: Path) -> str:
-    """Return the text of `answer` once it is not empty and has stopped growing."""
+    """Return the text of `answer` once it is not empty and no longer grows."""
     announced, before = False, None
     while True:
         now = (answer.stat().st_size, answer.stat().st_mtime_ns) if answer.exists() else None
@@ -90,7 +90,7 @@ def _when_complete(answer: Path, question: Path) -> str:
 
 def _from_terminal(prompt: Prompt) -> str:
     print(shown(as_text(prompt)))
-    print(f"===== paste the reply here, then a line that is just {_END} =====", flush=True)
+    print(f"===== paste the reply here, then a line with just {_END} =====", flush=True)
     lines: list[str] = []
     for line in sys.stdin:
         if line.strip() == _END:

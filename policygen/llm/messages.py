@@ -7,7 +7,7 @@ from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
 
-# English prose and tables have about four characters per token. The estimate is used until a server reports a count.
+# English prose and tables have about four characters per token: the estimate if a server reports no count.
 CHARACTERS_PER_TOKEN = 4.0
 # No text has more on average, so a reported count that implies more is wrong.
 MOST_CHARACTERS_PER_TOKEN = 8.0
@@ -15,8 +15,8 @@ MOST_CHARACTERS_PER_TOKEN = 8.0
 NO_MODEL = "builtin"
 """`Reply.model` of a reply that no model wrote; it costs nothing."""
 
-
-# Finish reasons of withheld replies: OpenAI's, Anthropic's, and Gemini's with the reasons for a blocked prompt.
+# Finish reasons of withheld replies: those of OpenAI and Anthropic, and Gemini's, which include reasons why a prompt is
+# blocked.
 _BLOCKED = frozenset(
     ("content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii", "model_armor")
 )
@@ -32,11 +32,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request to a model: the rendered messages, and the structured context they came from.
+    """A request to a model.
 
-    A language model gets only `messages`; `context` is for `builtin`. `seed` is the sampling seed; None: none is sent.
-    `key` is the attempt's number and the repair's (0: the first request), by which recorded replies are looked up.
-    `comments` are the user's comments that appear for the first time.
+    Attributes:
+        messages: all that a language model gets.
+        context: the state of the search, for `builtin`.
+        seed: the sampling seed; None if none is sent.
+        key: the number of the attempt and of the repair (0 for the first request), by which recorded replies are found.
+        comments: the user's comments that appear in this prompt for the first time.
     """
 
     messages: tuple[Message, ...]
@@ -47,7 +50,7 @@ class Prompt:
 
     @property
     def system(self) -> str:
-        """All system messages, with an empty line between them; empty if there is none."""
+        """The system messages, separated by an empty line; empty without any."""
         return "\n\n".join(message.content.strip() for message in self.messages if message.role == "system")
 
     @property
@@ -61,7 +64,7 @@ class Prompt:
         return round(self.characters / CHARACTERS_PER_TOKEN)
 
     def followed_by(self, *messages: Message) -> Prompt:
-        """Return a request with further messages at its end, and without a sampling seed."""
+        """Return a request with these messages appended, without a sampling seed."""
         return Prompt(self.messages + messages, self.context)
 
 
@@ -69,10 +72,13 @@ class Prompt:
 class Reply:
     """A model's answer.
 
-    The parser reads `text`; `reasoning` (thinking tags, separate fields) is only for the transcript.
-    Token counts are None if the server reported none, `usd` is None if the price is unknown.
-    `truncated`: the length limit cut the reply, which therefore counts as malformed.
-    `cached`: the reply comes from a cache and costs nothing now; `usd` is its original cost.
+    Attributes:
+        text: the answer, which the parser reads.
+        tokens_in, tokens_out: the server's counts, or None.
+        usd: the price; None if unknown. A cached reply keeps its original price.
+        truncated: whether the length limit cut the reply, which then counts as malformed.
+        reasoning: the model's thinking, for the transcript only.
+        cached: whether the reply comes from a cache and costs nothing now.
     """
 
     text: str
@@ -88,7 +94,7 @@ class Reply:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the server or the model withheld the reply or its end; the request would only be blocked again."""
+        """Whether the server or the model withheld the reply or its end; a repeated request would be blocked again."""
         return self.finish_reason.lower() in _BLOCKED
 
     @property
@@ -105,14 +111,14 @@ class Exchange:
     request: int  # 0 for the first request of the attempt; repairs count from 1
     prompt: Prompt
     reply: Reply
-    requests: int  # number of tries until the reply came
+    requests: int  # number of tries, the successful one included
     tokens_in: int = 0
     tokens_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class FailedExchange:
-    """A request without a reply, and the reason; its `requests` tries are charged like those of any other."""
+    """A request without a reply, and the reason; its tries are charged, too."""
 
     attempt: int
     request: int
@@ -122,10 +128,10 @@ class FailedExchange:
 
 
 def charged_tokens(prompt: Prompt, reply: Reply) -> tuple[int, int]:
-    """Return the tokens to charge for `reply`, in and out.
+    """Return the numbers of prompt and reply tokens to charge.
 
     A missing count is estimated from the characters, thinking included; a count too small for the text is raised. A
-    reply from a cache, or that no model wrote, is charged nothing.
+    cached reply, or one that no model wrote, costs no tokens.
     """
     if reply.model == NO_MODEL or reply.cached:
         return 0, 0
@@ -139,10 +145,10 @@ def _charged(reported: int | None, characters: int) -> int:
 
 
 def cut_to(reply: Reply, tokens: int) -> Reply:
-    """Truncate a reply to about `tokens` tokens, in case the server ignored the limit.
+    """Cut a reply to about `tokens` tokens, in case the server ignored the limit; thinking is cut before the answer.
 
-    If the server reports tokens, 8 characters per token are allowed, so a correct reply is never cut. Otherwise 4 are,
-    so the estimated charge does not exceed the limit. Thinking is cut before the answer.
+    A reply has up to 8 characters per token if the server counts tokens, so that none within the limit is cut, and
+    otherwise up to 4, so that the estimated charge stays within the limit.
     """
     most = int(tokens * (CHARACTERS_PER_TOKEN if reply.tokens_out is None else MOST_CHARACTERS_PER_TOKEN))
     if reply.characters <= most:

@@ -1,6 +1,6 @@
-"""OpenAI, Ollama, and other servers with OpenAI's chat protocol.
+"""OpenAI, Ollama, and other servers that speak OpenAI's chat protocol.
 
-`openai` sends its key to api.openai.com unless an address is given explicitly (OPENAI_BASE_URL is not read). `ollama`
+`openai` sends its key to api.openai.com, unless an address is given explicitly (OPENAI_BASE_URL is ignored). `ollama`
 and `compatible` never send OPENAI_API_KEY.
 """
 
@@ -29,20 +29,20 @@ _OLLAMA_URL = "http://localhost:11434/v1"
 
 _SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 
-# The estimate of four characters per token is rarely 20% too high. If a server read less than half of it, for prompts
-# of at least 500 tokens, it cut the prompt.
+# The estimate of four characters per token is rarely 20% too high. A server that read less than this share of a prompt
+# of at least this many tokens has probably cut it.
 _CUT_BELOW = 0.5
 _CUT_FROM_TOKENS = 500
 
-# Fields for a model's context length: vLLM, OpenRouter, LM Studio.
+# Fields for a model's context length, as named by vLLM, OpenRouter and LM Studio.
 _CONTEXT_FIELDS = ("max_model_len", "context_length", "max_context_length")
 
 
 class _Chat(HostedModel):
-    """The base class of the providers of this module.
+    """The base class of the providers in this module.
 
-    `limits` holds the two names of the parameter that limits the length of a reply, the likelier first. Only a request
-    shows which of them a model accepts.
+    `limits` are the two names for the parameter that limits the length of a reply, the likelier one first. Only a
+    request shows which name a model accepts.
     """
 
     timed_out, unreachable = openai.APITimeoutError, openai.APIConnectionError
@@ -66,7 +66,7 @@ class _Chat(HostedModel):
             self._client.organization = self._client.project = None
 
     def drop(self, parameter: str) -> bool:
-        """Stop sending `parameter`; of the two names in `limits`, only one can be dropped. False if not possible."""
+        """Stop sending `parameter`; False if that is impossible. Of the two names in `limits`, one must remain."""
         if parameter not in self.limits:
             return super().drop(parameter)
         if parameter in self._dropped or self._dropped & set(self.limits):
@@ -128,19 +128,16 @@ class _Chat(HostedModel):
     def _misses(self, expected: str) -> ProviderError:
         return ProviderError(
             f"{self.server} at {self.base_url} did not answer with {expected}: check the address "
-            "in the server's manual; it mostly ends in /v1"
+            "in the server's manual; it usually ends in /v1"
         )
 
     def _reported(self, model: Model) -> tuple[str, ...]:
-        """Return sentences about the model's reported properties."""
+        """Return what the server reports about the model, in sentences."""
         extra = model.model_extra or {}
         return tuple(f"its context is {extra[x]} tokens" for x in _CONTEXT_FIELDS if isinstance(extra.get(x), int))
 
     def _check_context(self, prompt: Prompt, tokens_in: int | None) -> None:
-        """Warn if the server cut the prompt without an error.
-
-        This method does nothing: most servers answer 400 to a prompt that is too long. `Ollama` overrides it.
-        """
+        """Warn if the server cut the prompt without an error, as only Ollama does: others answer 400."""
 
     def _refusal(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> ProviderError:
         message = message_of(error.body) or error.message
@@ -149,7 +146,7 @@ class _Chat(HostedModel):
             return ProviderError(f"{self.server} says that the account is out of credit: {shown}")
         if error.status_code in (400, 422):
             parameter = rejected_parameter(message, (self._limit, *sent), short_text(error.param))
-            # If only the value is wrong, the user must correct it: without the parameter, the experiment would differ.
+            # If only the value is wrong, the user must correct it: to drop the parameter would change the experiment.
             if parameter and not (parameter == "reasoning_effort" and "value" in message.lower()):
                 return RejectedParameter(f"{self.spec} does not take {parameter!r}: {shown}", parameter)
         if error.status_code in (401, 403) and self._key is None:
@@ -172,7 +169,7 @@ class Compatible(_Chat):
     """The provider `compatible:MODEL` at `LLMOptions.base_url`, with the key, if any, in OPENAI_COMPATIBLE_API_KEY."""
 
     provider_id, server, start = "compatible", "the server", "start the server, or correct the address"
-    missing = "does it serve {!r}, and is the address complete? it mostly ends in /v1"
+    missing = "does it serve {!r}, and is the address complete? it usually ends in /v1"
 
     def __init__(self, model: str, options: LLMOptions) -> None:
         if options.base_url is None:
@@ -197,13 +194,13 @@ class Ollama(_Chat):
         length = self._loaded_context(model.id)
         if length is None:
             return (
-                "Ollama reports the context length only of a loaded model; to change the length, set "
-                "OLLAMA_CONTEXT_LENGTH and start Ollama again",
+                "Ollama reports the context length of loaded models only; to change the length, set "
+                "OLLAMA_CONTEXT_LENGTH and restart Ollama",
             )
         return (f"its context is {length} tokens as loaded",)
 
     def _loaded_context(self, name: str) -> int | None:
-        """Return the context length in tokens, which only Ollama's own interface reports; None if it does not."""
+        """Return the context length in tokens from Ollama's own interface, or None."""
         url = f"{self.base_url.removesuffix('/').removesuffix('/v1')}/api/ps"
         try:
             running = self._client.get(url, cast_to=cast("type[dict[str, Any]]", object)).get("models") or []
@@ -216,18 +213,18 @@ class Ollama(_Chat):
         expected = prompt.estimated_tokens
         if tokens_in is None or expected < _CUT_FROM_TOKENS or tokens_in >= _CUT_BELOW * expected:
             return
-        # Ollama leaves out tokens that it kept from an earlier request, so a low count alone does not show a cut.
+        # Ollama does not count tokens kept from an earlier request, so a low count alone does not prove a cut.
         length = self._loaded_context(self.model)
         if length is not None and length < expected:
             warnings.warn(
                 f"Ollama's context has {length} tokens, so it cut this prompt of about {expected}: "
-                "set OLLAMA_CONTEXT_LENGTH to a larger number and start Ollama again",
+                "set OLLAMA_CONTEXT_LENGTH to a larger number and restart Ollama",
                 stacklevel=4,
             )
 
 
 def _ollama_url(host: str) -> str:
-    """Convert Ollama's variable OLLAMA_HOST, [scheme://]host[:port][/path], to the chat address."""
+    """Return the chat address for OLLAMA_HOST, which has the form [scheme://]host[:port][/path]."""
     host = host.strip().strip("\"'")
     if not host:
         return _OLLAMA_URL
@@ -237,7 +234,7 @@ def _ollama_url(host: str) -> str:
         port = parts.port or (None if explicit else 11434)
     except ValueError as error:
         raise UsageError(f"OLLAMA_HOST={host} is not an address such as localhost:11434: {error}") from None
-    # 0.0.0.0 is an address to listen on, not to connect to.
+    # Servers listen on 0.0.0.0, but clients cannot connect to it.
     name = "localhost" if parts.hostname in (None, "0.0.0.0") else str(parts.hostname)
     name = f"[{name}]" if ":" in name else name
     path = parts.path.rstrip("/").removesuffix("/v1")
@@ -245,7 +242,7 @@ def _ollama_url(host: str) -> str:
 
 
 def _content(message: ChatCompletionMessage) -> str:
-    """Return the message's text; some servers send a list of parts instead of a string."""
+    """Return the text of a message, which some servers send as a list of parts."""
     content: object = message.content
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
@@ -253,17 +250,17 @@ def _content(message: ChatCompletionMessage) -> str:
 
 
 def _reasoning(message: ChatCompletionMessage) -> list[str]:
-    """Return the thinking that some servers send in a field of its own, or in two with the same text."""
+    """Return the thinking that some servers send in a separate field, or in two fields with the same text."""
     extra = message.model_extra or {}
     fields = (extra.get("reasoning"), extra.get("reasoning_content"))
     return [*dict.fromkeys(text for text in fields if isinstance(text, str))]
 
 
 def message_of(body: object) -> str:
-    """Return the words of an error's body; the fields that hold them depend on the server.
+    """Return the message in an error's body, wherever the server puts it.
 
-    A router such as OpenRouter says only that the server behind it failed, and what that server said in
-    `metadata.raw`; this text, often JSON itself, follows its own.
+    The message of a router such as OpenRouter says only that the server behind it failed; that server's own message,
+    often JSON, is in `metadata.raw`, and is appended.
     """
     if isinstance(body, str):
         with suppress(ValueError, RecursionError):
@@ -277,7 +274,7 @@ def message_of(body: object) -> str:
         return ""
     named = (body[name] for name in ("message", "error", "detail", "errors", "msg") if body.get(name))
     words = next(filter(None, map(message_of, named)), "") or str(body)
-    if isinstance(body.get("loc"), list):  # of a validator's problem
+    if isinstance(body.get("loc"), list):  # a validator's report
         words = f"{'.'.join(map(str, body['loc']))}: {words}"
     metadata = body.get("metadata")
     raw = message_of(metadata.get("raw")) if isinstance(metadata, dict) else ""

@@ -1,4 +1,4 @@
-"""Send a request to a provider and retry transient faults: the only retry policy."""
+"""Requests to providers, with the only retry policy."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from policygen.llm.messages import NO_MODEL, Prompt, Reply, charged_tokens, cut_
 from policygen.outgoing import redacted
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-_ADDED_TOKENS = 4_000  # that a chat template and a hidden system prompt may add to a prompt
+_ADDED_TOKENS = 4_000  # most tokens that a chat template and a hidden system prompt may add to a prompt
 
-RETRIES = 5  # repetitions of a request after transient faults
+RETRIES = 5  # times a request is repeated after transient faults
 LONGEST_WAIT = 300.0
 """Longest wait in s; if a server asks for more, the request fails."""
-# Waits of 2, 4, 8, ... at most 60 s, plus up to 2 s at random, so that parallel runs do not retry together. The retries
-# outlast a rate limit per minute.
+# Waits of 2, 4, 8, ..., at most 60 s, plus up to 2 s at random, so that parallel runs do not retry in step. Together
+# they last longer than the minute of a rate limit.
 _usual_wait = wait_exponential_jitter(initial=2, max=60, jitter=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait for the reply of the provider `spec` or, if `reason` names a transient fault, for the next try.
+    """A wait for a reply of the provider `spec` or, if `reason` names a transient fault, for the next try.
 
-    `since` and `until` are seconds since the epoch; `until` is None for an unbounded wait.
+    `since` and `until` are in seconds since the epoch; `until` is None if the wait has no limit.
     """
 
     spec: str
@@ -60,20 +60,21 @@ def ask(
     sleep: Callable[[float], None] = time.sleep,
     on_wait: Callable[[Wait], None] = lambda wait: None,
 ) -> Reply:
-    """Return the provider's reply to `prompt`; `Reply.seconds` is the duration of the successful request.
+    """Return the provider's reply to `prompt`, with at most `max_output_tokens` and without keys.
 
-    The reply has at most `max_output_tokens` and contains no key; `usd` is the price, if known, of the charged tokens.
+    Its `seconds` are those of the successful request, its `usd` the price of the charged tokens, if known. After a
+    transient fault the request is repeated; the waits grow, and last at least as long as the server asks. A parameter
+    that the model rejects is dropped, and the request repeated at once. A provider of the user's program may return a
+    plain string.
 
-    `before_try` is called before every request, retries included; a BudgetExhausted that it raises ends the call. After
-    a transient fault the wait grows, and is at least as long as the server asks. `on_wait` is called before each wait
-    and each request. A parameter that the model rejects is dropped, and the request repeated at once. A provider of the
-    user's program may return a plain string.
+    Args:
+        before_try: called before every request; a BudgetExhausted that it raises ends the call.
+        on_wait: called before every request and every wait for the next try.
 
-    Raises ProviderError for a fault that is not transient, a wait beyond LONGEST_WAIT, or after RETRIES retries; also
-    if the provider returns neither a `Reply` nor a string, or raises any other exception.
+    Raises ProviderError if the fault is not transient, the wait would exceed LONGEST_WAIT, RETRIES retries failed, or
+    the provider returns neither a `Reply` nor a string or raises another exception.
     """
-
-    spec, bounded = provider.spec, hasattr(provider, "key_goes_to")  # a server has a timeout; a person takes any time
+    spec, bounded = provider.spec, hasattr(provider, "key_goes_to")  # requests to servers have a timeout
 
     def one_try() -> Reply:
         while True:
@@ -89,7 +90,7 @@ def ask(
             except PolicygenError:
                 raise
             except Exception as error:
-                # The user's provider may raise anything. The request stays charged and recorded; the run can continue.
+                # A provider of the user's may raise anything. The request is charged, and the run can continue.
                 what = f"{type(error).__name__}: {error}".removesuffix(": ")
                 raise ProviderError(f"{spec} failed with {what}") from error
             else:
@@ -103,7 +104,7 @@ def ask(
                 return _sanitised(provider, prompt, reply, max_output_tokens, options)
 
     def seconds_to_wait(state: RetryCallState) -> float:
-        # Servers that ask for no wait, or for too short a one, refuse the next tries as well.
+        # A server that asks for no wait, or a short one, may refuse the next tries as well.
         seconds = max(_usual_wait(state), getattr(_fault(state), "retry_after", None) or 0.0)
         if seconds > LONGEST_WAIT:
             longer = f"{seconds:.0f} s, more than {LONGEST_WAIT:.0f} s"
@@ -134,7 +135,7 @@ def _fault(state: RetryCallState) -> BaseException | None:
 
 
 def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int, options: LLMOptions) -> Reply:
-    """Return the reply with limited length, without secrets and impossible token counts, and with its price."""
+    """Return the reply with its price, within the allowed length, without secrets and impossible token counts."""
     if not provider.is_language_model:
         return reply
     reply = replace(
@@ -149,14 +150,14 @@ def _sanitised(provider: Provider, prompt: Prompt, reply: Reply, allowance: int,
     reply = cut_to(_believed(provider, prompt, reply, allowance), allowance)
     if reply.usd is not None:
         return reply
-    # If the server names another model than the one asked for, the higher of the two prices counts.
+    # If the server names another model than the requested one, the higher price counts.
     charged = charged_tokens(prompt, reply)
     prices = [cost(options, provider.spec, model, *charged) for model in (reply.model, provider.model)]
     return replace(reply, usd=max((price for price in prices if price is not None), default=None))
 
 
 def _believed(provider: Provider, prompt: Prompt, reply: Reply, allowance: int) -> Reply:
-    """Lower token counts that the texts cannot have, with a warning; hidden thinking may use the whole allowance."""
+    """Lower token counts that are impossible for the texts, with a warning; hidden thinking may use the allowance."""
     # A token is at least one byte of text.
     most_in = sum(len(one.content.encode(errors="replace")) for one in prompt.messages) + _ADDED_TOKENS
     most_out = max(allowance, len((reply.text + reply.reasoning).encode(errors="replace")))
@@ -166,7 +167,7 @@ def _believed(provider: Provider, prompt: Prompt, reply: Reply, allowance: int) 
         ("reply", reply.tokens_out, reply.characters, most_out),
     ):
         if counted is not None and counted > most:
-            said = f"{counted:,} tokens for a {what} of {characters:,} characters, which cannot be"
+            said = f"{counted:,} tokens for a {what} of {characters:,} characters, which is impossible"
             warnings.warn(f"{provider.spec} counted {said}; {most:,} are charged", stacklevel=2)
         believed.append(counted if counted is None else min(counted, most))
     return replace(reply, tokens_in=believed[0], tokens_out=believed[1])

@@ -1,4 +1,4 @@
-"""The stores of replies: the transcript of a run, the provider `replay` that reads one, and the cache of runs."""
+"""Stores of replies: the transcript of a run, the provider `replay`, which reads one, and the cache of several runs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from policygen.outgoing import redacted
 KIND = "transcript"
 REMEDY = "it records the run's spending: restore it from a copy, or start a new run"
 KILLED = "the run was killed while it waited for the reply"
-_SHORT = 200  # a message of fewer characters is always written out
-# Upper limits of the numbers of a stored reply; larger ones, and NaN, are damage.
+_SHORT = 200  # a message with fewer characters is always written out
+# Upper limits of the numbers of a stored reply; larger numbers and NaN mean that the file is damaged.
 _LARGEST = {"tokens_in": MOST_TOKENS, "tokens_out": MOST_TOKENS, "usd": 1e9, "seconds": 1e9}
 _Number = Annotated[int, Field(ge=0)]
 
@@ -77,9 +77,9 @@ def _check_numbers(reply: Reply) -> None:
 class Transcript:
     """The file `transcript.jsonl`: a line for each request before it is sent, and a line for its reply or error.
 
-    Because of the first line, a request is charged even if a crash loses its reply. The second line holds the messages,
-    the user's comments among them, and the reply. A long message is written once, with its digest; if it is sent again,
-    only the digest is written. The methods raise LogbookError if the file is damaged, or cannot be read or written.
+    The first line is there so that a request is charged even if a crash loses its reply. The second has the messages
+    and the reply. A long message is written once, with its digest; when it is sent again, only the digest is written.
+    The methods raise LogbookError if the file is damaged, or cannot be read or written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,14 +87,11 @@ class Transcript:
         self._written: set[str] = set()  # the digests of the long messages in the file
 
     def record_sent(self, attempt: int, request: int) -> None:
-        """Append a line for a request that is about to be sent; it is on the disk when this returns.
-
-        Raises LogbookError if it cannot be written; then the request must not be sent.
-        """
+        """Write to disk that a request is about to be sent; if this raises LogbookError, it must not be sent."""
         append_line(self.path, {**mark(KIND), "sent": {"attempt": attempt, "request": request}})
 
     def record(self, exchange: Exchange | FailedExchange) -> None:
-        """Append a request with its reply, or with the error."""
+        """Append a request with its reply or error."""
         written = set(self._written)
         record: dict[str, Any] = {
             **mark(KIND),
@@ -111,12 +108,9 @@ class Transcript:
         self._written = written
 
     def exchanges(self, remedy: str = REMEDY) -> Iterator[Exchange | FailedExchange]:
-        """Yield all exchanges, in order; a request whose reply a crash lost is a failed exchange.
+        """Yield all exchanges in order; a request whose reply was lost in a crash is a failed exchange.
 
-        An incomplete last line, from a crash, is ignored.
-
-        Args:
-            remedy: the advice in the message about a damaged file.
+        An incomplete last line is ignored. `remedy` is the advice in the message about a damaged file.
         """
         contents: dict[str, str] = {}
         waiting: list[_SentRecord] = []
@@ -147,7 +141,7 @@ def _message_record(message: Message, written: set[str]) -> dict[str, str]:
 
 
 def _exchange(record: _ExchangeRecord, contents: dict[str, str]) -> Exchange | FailedExchange:
-    """Return the exchange of a record; `contents` are the earlier long messages by digest."""
+    """Return the exchange in a record; `contents` holds the earlier long messages by digest."""
     messages = []
     for one in record.messages:
         content = contents.get(one.digest) if one.content is None else one.content
@@ -174,11 +168,9 @@ _ADVICE = "use the task, seed, template and settings of the recording, with at m
 
 
 class Replay:
-    """The provider `replay:RUN`, where RUN is the folder of a run or of a drive or mediation.
+    """The provider `replay:RUN`; RUN is the folder of a run, or of `drive` or `mediate`.
 
-    Replies keep the recorded model and token counts; they cost 0.
-
-    Raises UsageError if the folder holds no readable replies.
+    Replies keep the recorded model and token counts, and cost 0. Raises UsageError if there are no readable replies.
     """
 
     def __init__(self, run: str, options: LLMOptions) -> None:
@@ -206,19 +198,18 @@ class Replay:
         self._holds = f"{self.path} holds {'1 reply' if len(models) == 1 else f'{len(models)} replies'}"
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Return the reply recorded for the prompt's attempt and repair, or else for the same messages.
+        """Return the reply recorded for the same attempt and repair, else for the same messages.
 
-        The messages of an attempt may differ from the recorded ones, for example because a template was edited.
-
-        Raises ProviderError if there is none.
+        The messages may differ from the recorded ones, for example because a template was edited. Raises ProviderError
+        if no reply was recorded.
         """
         reply = self._replies.get(prompt.key) or self._replies.get(prompt.messages)
         if reply is None:
-            raise ProviderError(f"{self._holds}, and none to this request; {_ADVICE}")
+            raise ProviderError(f"{self._holds}, but none for this request; {_ADVICE}")
         return reply
 
     def diagnose(self) -> Diagnosis:
-        """Describe how many replies are recorded, and of which model."""
+        """Report how many replies are recorded, and of which model."""
         return Diagnosis(True, (f"{self._holds} of {self.model}",))
 
 
@@ -232,8 +223,7 @@ _SETTINGS = ("temperature", "max_output_tokens", "reasoning_effort", "extra_body
 def cache_key(provider: Provider, options: LLMOptions, prompt: Prompt, seed: int) -> str:
     """Return the cache key of a request: a digest of everything that affects the reply.
 
-    Args:
-        seed: the run's seed. Runs with different seeds share no replies and stay independent samples.
+    Runs with different `seed` share no replies, so that they stay independent samples.
     """
     attempt, repair = prompt.key or (0, 0)
     request = {
@@ -247,10 +237,10 @@ def cache_key(provider: Provider, options: LLMOptions, prompt: Prompt, seed: int
 
 
 class Cache:
-    """A folder of cached replies: a request that an earlier run with the same settings has sent is not sent again.
+    """A folder of replies, by which a request that an earlier run has sent is answered without sending it again.
 
-    Each reply is a file, named by the key of its request; it holds no keys and no messages. Several processes may use
-    the folder at a time. After the first file that cannot be written during a run, nothing more is stored or returned.
+    Each reply is a file, named by the key of its request, without API keys and messages. Several processes may share
+    the folder. If a file cannot be written, the cache is not used for the rest of the run.
 
     Raises UsageError if the folder cannot be written.
     """
@@ -263,24 +253,21 @@ class Cache:
             raise UsageError(f"--cache {folder}: the folder cannot be written; choose another")
 
     def get(self, key: str, tokens: int) -> Reply | None:
-        """Return the stored reply, no longer than `tokens` allow and with its original cost; None without one.
-
-        A damaged one is removed, with a warning.
-        """
+        """Return the stored reply, cut to `tokens`, or None; a damaged file is removed, with a warning."""
         path = self.folder / f"{key}.json"
         try:
             reply = None if self._broken else read(path, _cached_reply)
         except FileNotFoundError:
             return None
         except LogbookError as error:
-            warnings.warn(f"a stored reply is left out, and its request is sent again: {error}", stacklevel=3)
+            warnings.warn(f"a stored reply is ignored, and its request is sent again: {error}", stacklevel=3)
             with suppress(OSError):
                 path.unlink()
             return None
         return cut_to(reply, tokens) if reply is not None else None
 
     def put(self, key: str, reply: Reply) -> None:
-        """Store a reply unless one is stored already."""
+        """Store a reply, unless there is one already."""
         path = self.folder / f"{key}.json"
         if self._broken or path.exists():
             return

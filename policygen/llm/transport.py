@@ -21,13 +21,13 @@ from policygen.errors import UsageError
 from policygen.outgoing import hide_login
 
 LONGEST_BODY = 16 * 2**20
-"""Most bytes of a response body; a reply of some thousand tokens has less than one per cent of this."""
+"""Most bytes of a response body: over a hundred times those of a reply of some thousand tokens."""
 
 INSIDE_200 = "error in a body with status 200"
-"""The extension of a response whose error arrived with status 200."""
+"""The key among a response's extensions that tells whether its error arrived with status 200."""
 
-_SEARCHED = 2_000  # characters of an error
-# Words of troubles that pass: a request some seconds later may be answered.
+_SEARCHED = 2_000  # characters of an error message that are searched
+# Words in messages about temporary errors.
 _PASSING = re.compile(
     r"rate.?limit|too many requests|overloaded|capacity|busy|unavailable|tempora|timed? ?out|try again|internal.?server"
     r"|server.?error|bad gateway|upstream",
@@ -36,23 +36,22 @@ _PASSING = re.compile(
 
 
 class BodyTooLong(httpx2.DecodingError):
-    """The error for a response body of more than LONGEST_BODY bytes."""
+    """A response body has more than LONGEST_BODY bytes."""
 
 
 class BoundedClient(httpx2.Client):
     """A client for the providers' SDKs whose requests end within `seconds`, whatever the server does.
 
-    The timeouts of httpx2 bound each read, so a server that drips bytes could hold a request for ever. Here each
-    request has its own connection and daemon thread. When the time is over, the connection is shut down, which ends the
-    thread. Redirects are not followed, because the key would be sent to their target.
-
-    An error that arrives in a body with status 200 gets the status of its kind, see `status_of_body`.
+    The timeouts of httpx2 limit each read, so a server that drips bytes could hold a request forever. Here each request
+    has its own connection and daemon thread; when its time is up, the connection is shut down, which ends the thread.
+    Redirects are not followed, because the key would be sent to their target. An error that arrives with status 200
+    gets a status of its own, see `status_of_body`.
 
     Args:
-        seconds: limit of one request.
-        base_url: the address of all requests; a proxy is used unless it is on this machine.
+        seconds: time limit of a request.
+        base_url: the address of all requests; a proxy is used unless the address is on this machine.
 
-    Raises UsageError if a variable of the environment names no usable proxy or certificates.
+    Raises UsageError if an environment variable names an unusable proxy or certificate file.
     """
 
     def __init__(self, seconds: float, base_url: str) -> None:
@@ -77,21 +76,17 @@ class BoundedClient(httpx2.Client):
         self._seconds = seconds
 
     def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Return the whole response to `request`.
-
-        Raises httpx2.ReadTimeout after `seconds`, BodyTooLong for a body beyond LONGEST_BODY, httpx2.DecodingError for
-        a wrong encoding, and other errors of httpx2.
-        """
+        """Return the whole response; raise httpx2.ReadTimeout after `seconds`, BodyTooLong, or an error of httpx2."""
         connection, answer = _Connection(), Future[httpx2.Response]()
         request.extensions = {**request.extensions, "trace": connection.note}
-        request.headers["accept-encoding"] = "gzip, deflate"  # other encodings unpack a few bytes to gigabytes at once
+        request.headers["accept-encoding"] = "gzip, deflate"  # other encodings can unpack a few bytes to gigabytes
         options["stream"], options["follow_redirects"] = True, False
         send = super().send
 
         def work() -> None:
             try:
                 answer.set_result(_read_body(send(request, **options)))
-            except BaseException as error:  # raised again in the waiting thread
+            except BaseException as error:  # re-raised in the waiting thread
                 answer.set_exception(error)
 
         threading.Thread(target=work, daemon=True, name="request to a model").start()
@@ -104,7 +99,7 @@ class BoundedClient(httpx2.Client):
         if not in_time:
             raise httpx2.ReadTimeout(f"no whole answer within {self._seconds:g} s", request=request)
         response = answer.result()
-        self.cookies.clear()  # servers must not recognise a run
+        self.cookies.clear()  # no server should recognise a run
         return response
 
 
@@ -116,7 +111,7 @@ class _Connection:
         self._socket: socket.socket | None = None
 
     def note(self, event: str, info: dict[str, Any]) -> None:
-        """Record the connection, or raise if the request was abandoned; httpcore2 calls this for each event."""
+        """Record the socket, or raise if the request was abandoned; httpcore2 calls this for each event."""
         stream = info.get("return_value")
         if event.endswith(("connect_tcp.complete", "start_tls.complete")) and stream is not None:
             self._socket = stream.get_extra_info("socket")
@@ -128,12 +123,12 @@ class _Connection:
         self._abandoned = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # Not SSLSocket.shutdown, which changes the object while the other thread uses it.
+                # Not SSLSocket.shutdown, which would change the object while the other thread uses it.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 def _read_body(response: httpx2.Response) -> httpx2.Response:
-    """Return the response with its body, decoded; raise BodyTooLong if the body is too long."""
+    """Return the response with its decoded body."""
     try:
         chunks, length = [], 0
         for chunk in response.iter_bytes():
@@ -156,11 +151,11 @@ def _read_body(response: httpx2.Response) -> httpx2.Response:
 
 
 def status_of_body(body: bytes) -> tuple[int, bytes] | None:
-    """Return the status of the error that a body with status 200 holds, and the error as a body of its own.
+    """Return the status and the body of an error inside a body with status 200; None if there is no error.
 
-    Routers report the fault of a server behind them in this way, at the top or in the first choice, and so do some
-    local servers for a wrong path. The error's own code is the status; without one, words of a passing trouble make it
-    503, and any other error is 400. None if there is no error.
+    Routers report a fault of the server behind them like this, at the top level or in the first choice, and some local
+    servers a wrong path. The status is the error's own code; without one, it is 503 if the message sounds temporary,
+    else 400.
     """
     if b'"error"' not in body:
         return None
@@ -182,15 +177,15 @@ def status_of_body(body: bytes) -> tuple[int, bytes] | None:
 
 
 def _error_status(code: object) -> int | None:
-    """Return a code of 400 to 599, a number or its text, as an int; else None."""
+    """Return a code from 400 to 599, a number or a string, as an int; None for anything else."""
     found = re.fullmatch(r"[45]\d\d", str(code))
     return int(found[0]) if found else None
 
 
 def proxy_for(url: str) -> tuple[str, str | None]:
-    """Return the variable that names the proxy for an address, and the proxy; None: there is none.
+    """Return the proxy for an address, or None, after the name of the environment variable that sets it.
 
-    An address on this machine needs none. NO_PROXY is read as Python's own `urllib.request` reads it.
+    An address on this machine has no proxy. NO_PROXY is interpreted by Python's `urllib.request`.
     """
     parts = urlsplit(url)
     if is_local(parts.hostname or ""):

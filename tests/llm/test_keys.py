@@ -154,7 +154,7 @@ def test_a_password_in_an_address_is_not_stored_and_asked_for_again(keys: None) 
         config = effective_config(task, "frozenlake", options={"llm": "ollama:m", "base_url": url, "iterations": 1})
         folder = start(task, config, Path("results")).folder
         assert all(b"pa55word" not in path.read_bytes() for path in folder.iterdir())
-        with pytest.raises(UsageError, match=r"are not stored: replace the stars by them, .* --base-url"):
+        with pytest.raises(UsageError, match=r"are not stored: replace the stars, .* --base-url"):
             resume(folder)
         with pytest.raises(UsageError, match=r"in openai:m@http://\*\*\*@h/v1 are not stored: .* with --llm"):
             connect("openai:m@http://***@h/v1", LLMOptions())

@@ -62,7 +62,7 @@ def test_a_missing_key_or_address_is_told_with_what_to_do(asked: Asked) -> None:
     with ChatServer([Scripted(status=401, error="no token")]) as server:
         with pytest.raises(ProviderError, match="set OPENAI_COMPATIBLE_API_KEY"):
             asked(COMPATIBLE.connect(server.url))
-        with pytest.raises(ProviderError, match="mostly ends in /v1"):
+        with pytest.raises(ProviderError, match="usually ends in /v1"):
             asked(connect("compatible:qwen3", LLMOptions(base_url=server.url)))
     with pytest.raises(UsageError, match="compatible:qwen3 needs the server's address"):
         connect("compatible:qwen3", LLMOptions())
@@ -130,7 +130,7 @@ def test_a_wrong_address_is_diagnosed_as_one(body: object) -> None:
     with ChatServer(listing=body) as server:
         diagnosis = COMPATIBLE.connect(server.url).diagnose()
     assert not diagnosis.ok
-    assert "it mostly ends in /v1" in diagnosis.lines[-1]
+    assert "it usually ends in /v1" in diagnosis.lines[-1]
 
 
 @pytest.mark.parametrize("reported", ["some-internal-name", "gpt-5-nano"], ids=["unknown", "cheaper"])

@@ -77,7 +77,7 @@ def test_a_wait_is_waited_unless_it_is_too_long(asked: Asked) -> None:
 @pytest.mark.parametrize("counts", [(10_000_000, 100), (100, 10_000_000), (9_000_000, 9_000_000)])
 def test_a_count_that_the_texts_cannot_have_is_not_believed(asked: Asked, counts: tuple[int, int]) -> None:
     reply = Reply("word " * 60, "mine", *counts)
-    with pytest.warns(UserWarning, match=r"counted .*,000,000 tokens for a .* characters, which cannot be"):
+    with pytest.warns(UserWarning, match=r"counted .*,000,000 tokens for a .* characters, which is impossible"):
         believed = asked(Failing(answer=reply), max_output_tokens=1000)
     assert believed.tokens_in is not None
     assert believed.tokens_out is not None

@@ -266,7 +266,7 @@ def test_each_reply_belongs_to_its_attempt_or_to_the_same_messages_and_costs_not
     assert first.seconds < 1
     assert (second.text, second.truncated) == ("two", True)
     assert asked(provider, _prompt(0, content="and now?")).text == "two"
-    with pytest.raises(ProviderError, match=r"^[^\n]*holds 2 replies, and none to this request; use the task[^\n]*$"):
+    with pytest.raises(ProviderError, match=r"^[^\n]*holds 2 replies, but none for this request; use the task[^\n]*$"):
         asked(provider, _prompt(2, 1, "something else"))
 
 

@@ -115,7 +115,7 @@ def test_a_drive_is_replayed_from_its_transcript_by_what_was_asked(lake: Played)
         found[name] for name in ("returns", "decisions", "table", "llm_calls")
     ]
     assert (again["usd"], again["is_language_model"]) == (0.0, True)
-    with pytest.raises(ProviderError, match="and none to this request"):
+    with pytest.raises(ProviderError, match="but none for this request"):
         driven(server, "taxi", llm=f"replay:{folder}", out="other")
 
 
