@@ -52,12 +52,8 @@ def test_together_they_decide_as_each_alone(name: str, text: str) -> None:
         "let pump = rate1 + 0.3*rate2\nminus = -2.1*pump - cos1*sin2\nzero = 0.1\nplus = 2*cos2",
     ],
 )
-def test_policies_of_another_structure_are_told_apart(other: str) -> None:
-    with pytest.raises(DifferentStructure):
-        Population([*policies_of("acrobot", ACROBOT, 2), *policies_of("acrobot", other, 1)], 3)
-
-
-def test_tables_are_left_to_themselves() -> None:
-    table = parse("| position | action |\n| 0 | left |\n| * | right |", load_task("cartpole")).policy
-    with pytest.raises(DifferentStructure):
-        Population([table, table], 3)
+def test_policies_of_another_structure_or_kind_are_told_apart(other: str) -> None:
+    table = parse("| cos1 | torque |\n| * | plus |", load_task("acrobot")).policy
+    for others in (policies_of("acrobot", other, 1), [table]):
+        with pytest.raises(DifferentStructure):
+            Population([*policies_of("acrobot", ACROBOT, 2), *others], 3)

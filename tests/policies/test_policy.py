@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import subprocess
@@ -26,9 +27,7 @@ from policygen.quantities.tree import Number
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-QUICK = settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 CARTPOLE = load_task("cartpole")
 LAKE = load_task("frozenlake")
@@ -136,26 +135,19 @@ def test_shapes_are_those_of_the_documentation(task):
                 policy.act(wrong)
 
 
-@pytest.mark.parametrize("strange", [math.nan, math.inf, -math.inf])
-def test_what_a_linear_policy_does_not_read_cannot_change_its_action(strange):
-    policy = parse("shoulder = 0.5*x\nelbow = -x", ARM).policy
-    rows = np.array([[0.8, strange], [0.8, 0.0], [-0.2, strange]])
-    expected = np.array([[0.4, -0.8], [0.4, -0.8], [-0.1, 0.2]])
-    assert np.array([policy.act_one(row) for row in rows]) == pytest.approx(expected)
-    for times in (1, 20_000):  # short and long batches are computed in different ways
-        for dtype in (np.float32, np.float64):
-            batch = policy.act(np.tile(rows, (times, 1)).astype(dtype))
-            assert np.allclose(batch, np.tile(expected, (times, 1)))
-
-
 @pytest.mark.parametrize(("value", "torque"), [(math.nan, 0.5), (math.inf, 2.0), (-math.inf, -2.0), (-1.0, -2.0)])
-def test_a_linear_policy_reads_nan_as_zero_and_infinity_as_a_large_number(value, torque):
-    policy = parse(f"torque = 3*{PENDULUM.observation_names[0]} + 0.5", PENDULUM).policy
+def test_a_linear_policy_reads_nan_as_zero_infinity_as_a_large_number_and_nothing_else(value, torque):
+    name, other, _ = PENDULUM.observation_names
+    policy = parse(f"torque = 3*{name} + 0.5", PENDULUM).policy
     for dtype in (np.float32, np.float64, *([np.int64] if math.isfinite(value) else [])):
         observation = np.array([value, 0, 0], dtype)
         assert policy.act_one(observation) == policy.act_one(observation.tolist()) == pytest.approx([torque])
-        for times in (1, 20_000):
+        for times in (1, 20_000):  # short and long batches are computed in different ways
             assert np.allclose(policy.act(np.array([observation] * times)), [[torque]] * times)
+    of_other = parse(f"torque = 0.5*{other}", PENDULUM).policy
+    rows = np.array([[value, 0.8, value], [0, 0.8, 0]])
+    assert np.array([of_other.act_one(row) for row in rows]) == pytest.approx(0.4)
+    assert np.allclose(of_other.act(np.tile(rows, (10_000, 1))), 0.4)
 
 
 def test_a_table_puts_nan_into_the_top_bin_and_a_feature_of_nan_is_zero():
@@ -222,10 +214,9 @@ def test_a_file_or_the_folder_of_a_run_is_loaded_and_what_is_missing_is_named(tm
     with pytest.raises(LogbookError, match="cannot write"):
         policy.save(tmp_path / "missing" / "best.json")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(PolicyError, match=r"cannot read .*nothing\.json: there is no such file"):
-        Policy.load(tmp_path / "nothing.json")
-    with pytest.raises(PolicyError, match=r"cannot read .*best\.json: there is no such file"):
-        Policy.load(tmp_path)
+    for path, name in ((tmp_path / "nothing.json", "nothing"), (tmp_path, "best")):
+        with pytest.raises(PolicyError, match=rf"cannot read .*{name}\.json: there is no such file"):
+            Policy.load(path)
     policy.save(tmp_path / "best.json")
     assert Policy.load(tmp_path) == Policy.load(str(tmp_path)) == policy
     assert "| far | action |" in json.loads((tmp_path / "best.json").read_text())["text"]
@@ -281,17 +272,6 @@ def test_a_damaged_policy_is_refused_in_one_sentence(tmp_path, place, value, sen
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[1, 2]", b'{"format": "policygen'])
-def test_a_file_that_is_no_policy_is_refused(tmp_path, content):
-    path = tmp_path / "best.json"
-    path.write_bytes(content)
-    with pytest.raises(
-        PolicyError, match=r"not a saved policy|is not (JSON|a UTF-8 text file)|is nested too deeply"
-    ) as refusal:
-        Policy.load(path)
-    assert str(refusal.value).count(str(path)) == 1
-
-
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_whatever_a_damaged_file_holds_loads_and_acts_or_is_refused(data):
@@ -342,17 +322,17 @@ def test_what_is_not_one_row_of_numbers_is_refused_in_one_sentence(task):
     table, _ = constant_policies(task)
     linear = parse("\n".join(f"{name} = {task.observation_names[0]}" for name in task.output_names), task).policy
     row, expected = [0.0] * n, rf"expected one observation of {n} numbers, .*`policy.controller\(\)`"
-    for policy in (table, linear):
-        for wrong, found in (
-            ([*row, 0.0], f"got {n + 1} numbers"),
-            (row[:-1], f"got {n - 1} numbers"),
-            (np.zeros((n, 2)), "got ndarray"),
-            (np.zeros(()), "got ndarray"),
-            (3, "got int"),
-            ({f"part{i}": 0.0 for i in range(n)}, "got dict"),
-            ([None] * n, "values that are not all numbers"),
-            (tuple(np.zeros(2) for _ in range(n)), "got tuple"),
-        ):
+    refused = {
+        f"got {n + 1} numbers": ([*row, 0.0],),
+        f"got {n - 1} numbers": (row[:-1],),
+        "got ndarray": (np.zeros((n, 2)), np.zeros(())),
+        "got int": (3,),
+        "got dict": ({f"part{i}": 0.0 for i in range(n)},),
+        "values that are not all numbers": ([None] * n,),
+        "got tuple": (tuple(np.zeros(2) for _ in range(n)),),
+    }
+    for policy, (found, inputs) in itertools.product((table, linear), refused.items()):
+        for wrong in inputs:
             with pytest.raises(PolicyError, match=expected) as refusal:
                 policy.act_one(wrong)
             assert found in str(refusal.value)
