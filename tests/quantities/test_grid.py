@@ -29,38 +29,27 @@ def values_near(dimension: Dimension, n: int, rng: np.random.Generator) -> np.nd
     return np.where(rng.random(n) < 0.5, wide, rng.choice(special, size=n))
 
 
-@given(
-    st.tuples(dimensions("a"), dimensions("b", 50), dimensions("c")),
-    st.integers(0, 200),
-    st.sampled_from(DTYPES),
-    st.integers(0, 2**32 - 1),
-)
+@given(st.tuples(dimensions("a"), dimensions("b", 50), dimensions("c")), st.sampled_from(DTYPES), st.data())
 @settings(max_examples=60, deadline=None)
-def test_cells_are_those_of_digitize_for_any_dtype(parts, n, dtype, seed):
-    grid = Grid(parts)
-    rng = np.random.default_rng(seed)
+def test_cells_are_those_of_digitize_for_any_dtype_block_and_memory_layout(parts, dtype, data):
+    if data.draw(st.booleans()):  # many edges are searched, few are compared with each value
+        parts = (
+            *parts[:2],
+            Dimension("c", tuple((np.arange(data.draw(st.sampled_from((COMPARE_AT_MOST, 300)))) / 7).tolist())),
+        )
+    sizes = st.sampled_from((0, 1, 99, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 7))
+    n, layout = data.draw(sizes), data.draw(st.sampled_from(("columns", "rows", "every second", "reversed")))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     with np.errstate(all="ignore"):
-        columns = [values_near(d, n, rng) for d in parts]
+        values = np.stack([values_near(d, 2 * n, rng) for d in parts], axis=1)
         if not np.issubdtype(dtype, np.floating):
-            columns = [np.clip(np.nan_to_num(column), 0, 100) for column in columns]
-        columns = [column.astype(dtype) for column in columns]
-    cells = grid.cells(columns)
-    assert (cells.dtype, cells.shape) == (np.int32, (n,))
-    assert np.array_equal(cells, expected_cells(grid, columns))
-
-
-@pytest.mark.parametrize("n", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 7])
-@pytest.mark.parametrize("layout", ["columns", "rows", "every second", "reversed"])
-def test_block_borders_and_memory_layout_do_not_matter(n, layout):
-    # Many edges are searched, few are compared with each value.
-    edges = ((-1.0, 0.0, 1.5), *(tuple((np.arange(count) / 7).tolist()) for count in (COMPARE_AT_MOST, 300)))
-    grid = Grid(tuple(Dimension(name, some) for name, some in zip("abc", edges, strict=True)))
-    rng = np.random.default_rng(n)
-    values = np.stack([values_near(d, 2 * n, rng) for d in grid.dimensions], axis=1).astype(np.float32)
+            values = np.clip(np.nan_to_num(values), 0, 100)
+        values = values.astype(dtype)
     rows = values[:n] if layout != "every second" else values[::2]
-    rows = {"columns": np.asfortranarray(rows), "reversed": rows[::-1]}.get(layout, rows)
-    columns = list(rows.T)
-    assert np.array_equal(grid.cells(columns), expected_cells(grid, columns))
+    columns = list({"columns": np.asfortranarray(rows), "reversed": rows[::-1]}.get(layout, rows).T)
+    cells = Grid(parts).cells(columns)
+    assert (cells.dtype, cells.shape) == (np.int32, (n,))
+    assert np.array_equal(cells, expected_cells(Grid(parts), columns))
 
 
 @pytest.mark.parametrize("shape", [(255,), (256, 1), (257,), (1, 16, 16), (5, 51), (255, 257), (256, 256), (65_537,)])

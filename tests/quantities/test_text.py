@@ -123,15 +123,19 @@ def test_long_but_bounded_expressions_are_read_written_and_computed(value, text)
     assert of_row(node, ("x",))([1.0]) == value
 
 
-def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many():
-    for text, names, problem in (
+@pytest.mark.parametrize(
+    ("text", "names", "problem"),
+    [
         ("2*velocty", ("position", "velocity", "angle"), "name `velocty`; known are velocity, position, angle"),
         ("sine(x)", ("x",), "unknown function `sine`; known are sin"),
         ("z", [f"q{i}" for i in range(300)], "unknown name `z`; .* and 276 more"),
         ("a" * 1_999, ("x",), r"^.{,119}$"),
-    ):
-        with pytest.raises(ExpressionError, match=problem):
-            parse_expression(text, names)
+        ("xx + zz", ("x",), r"unknown names `xx` \(did you mean x\?\), `zz`; known are x$"),
+    ],
+)
+def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many(text, names, problem):
+    with pytest.raises(ExpressionError, match=problem):
+        parse_expression(text, names)
 
 
 # --- tree -------------------------------------------------------------------------------------------------------------
@@ -157,14 +161,10 @@ def test_a_number_with_a_range_computes_as_its_start_is_always_tuned_and_stays_i
     assert constants(tree) == (2.0, -1.0, 0.0, 3.0)
     assert limits(tree) == ((0, 10), (-3, 0.5), (0, 2), (1, 4))
     assert signed_constants(tree) == (2.0, -1.0, 0.0, 3.0)  # in `tune` as written: `x - tune(-1, -3, 0.5)`
+    signed = parse_expression("2*x - 0.5*y - (3*x - 1) - -4*x/7 + sin(5*x - 6)^2", ["x", "y"])
+    assert signed_constants(signed) == (2, -0.5, 3, -1, 4, 7, 5, -6)
     far = to_text(with_plain_signs(with_constants(tree, iter([-9.0, -9.0, 9.0, 9.0]))))
     assert far == "tune(0, 0, 10)*x - tune(-3, -3, 0.5) + fixed(7*tune(2, 0, 2)) + x^tune(4, 1, 4)*tune(5, 5, 5)"
-
-
-def test_constants_are_told_with_the_sign_that_they_are_read_with() -> None:
-    node = parse_expression("2*x - 0.5*y - (3*x - 1) - -4*x/7 + sin(5*x - 6)^2", ["x", "y"])
-    assert signed_constants(node) == (2, -0.5, 3, -1, 4, 7, 5, -6)
-    assert tuple(map(abs, signed_constants(node))) == tuple(map(abs, constants(node)))
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -181,9 +181,6 @@ def read(text: str):
 def test_a_text_is_kept_exactly_even_in_single_precision(text):
     row = encoded(text, columns_for(40, 4))
     assert decoded(row.astype(np.float32)) == text
-
-
-def test_a_text_that_is_too_long_or_none_is_refused():
     with pytest.raises(ValueError, match="has 7 bytes; the observation space has room for 6"):
         encoded("seven..", 2)
     with pytest.raises(TypeError, match="the observation holds a int"):
