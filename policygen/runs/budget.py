@@ -122,10 +122,11 @@ class Ledger:
         if self.affords_episodes(count):
             return
         by_episodes, by_steps = self._left_by_limit
-        limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
         if by_steps < by_episodes:
             about = f"about {self.usual:,} and " if 0 < self.usual < self.longest else ""
             limit = f"of {about}up to {self.longest:,} steps could exceed {self.config.max_steps:,} steps (--max-steps)"
+        else:
+            limit = f"would exceed {self.config.max_episodes:,} (--max-episodes)"
         raise BudgetExhausted(f"the next {count} episodes {limit}")
 
     @property

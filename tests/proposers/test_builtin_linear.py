@@ -185,32 +185,33 @@ def parsed(text: str) -> str:
 FIRST, SECOND = (0.0, 1.0, 5.0), (0.0, 2.0, 30.0)
 
 
-def test_two_searches_begin_and_the_better_one_goes_on() -> None:
-    assert push(tuned()) is None
-    assert push(tuned(FIRST)) is None
-    assert push(tuned(FIRST, SECOND)) == "force = 2*velocity"
-    assert push(tuned(SECOND, (0.0, 3.0, 5.0))) == "force = 2*velocity"
+CLIMBING = (FIRST, SECOND, (2.0, 3.0, 40.0), (3.0, 4.0, 42.0), (4.0, 5.0, 44.0))
+STILL = (0.0, None, RANDOM)
+SLOW = (FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
 
 
-def test_it_goes_on_with_what_tuning_made_of_it_while_it_climbs() -> None:
-    climbing = tuned(FIRST, SECOND, (2.0, 3.0, 40.0), (3.0, 4.0, 42.0), (4.0, 5.0, 44.0))
-    assert push(climbing) == "force = 5*velocity"
-    # A step that did not help changes nothing.
-    assert push(tuned(FIRST, SECOND, (2.0, 3.0, 40.0), (3.0, None, 40.0))) == "force = 3*velocity"
-
-
-def test_one_that_stalls_is_followed_by_another_which_goes_on_though_it_is_behind() -> None:
-    stalled = (FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
-    assert push(tuned(*stalled)) is None
-    anew = (*stalled, (0.0, 7.0, 12.0))
-    assert push(tuned(*anew)) == "force = 7*velocity"
-    assert push(tuned(*anew, (7.0, 8.0, 25.0))) == "force = 8*velocity"
-
-
-def test_where_tuning_moves_nothing_it_begins_again_and_again() -> None:
-    still = (0.0, None, RANDOM)
-    assert push(tuned(still)) is None
-    assert push(tuned(still, still, still, still)) == "force = 0*velocity"
+@pytest.mark.parametrize(
+    ("steps", "weight"),
+    [
+        # Two searches begin, and the better one goes on.
+        ((), None),
+        ((FIRST,), None),
+        ((FIRST, SECOND), 2),
+        ((SECOND, (0.0, 3.0, 5.0)), 2),
+        # It goes on with the result of tuning while it climbs; a step that did not help changes nothing.
+        (CLIMBING, 5),
+        ((FIRST, SECOND, (2.0, 3.0, 40.0), (3.0, None, 40.0)), 3),
+        # After one that stalls, another begins, and goes on though it is behind.
+        (SLOW, None),
+        ((*SLOW, (0.0, 7.0, 12.0)), 7),
+        ((*SLOW, (0.0, 7.0, 12.0), (7.0, 8.0, 25.0)), 8),
+        # Where tuning moves nothing, it begins again and again.
+        ((STILL,), None),
+        ((STILL,) * 4, 0),
+    ],
+)
+def test_the_search_to_continue(steps: tuple[Any, ...], weight: int | None) -> None:
+    assert push(tuned(*steps)) == (None if weight is None else f"force = {weight}*velocity")
 
 
 def test_what_a_search_begins_with_is_known_though_tuning_left_it_as_it_was() -> None:
@@ -279,8 +280,7 @@ def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_
     ("task", "text"), [("mountaincar-continuous", "force = 5*velocity"), ("cartpole", "left = -angle\nright = angle")]
 )
 def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text: str) -> None:
-    stalled = tuned(FIRST, SECOND, (2.0, 3.0, 30.2), (3.0, 4.0, 30.4), (4.0, 5.0, 30.6))
-    assert next_to_tune(stalled, policygen.parse(text, task), np.random.default_rng(0)) == (None, False)
+    assert next_to_tune(tuned(*SLOW), policygen.parse(text, task), np.random.default_rng(0)) == (None, False)
 
 
 def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:

@@ -97,11 +97,17 @@ def test_what_does_not_fit_the_environment_is_a_problem(pendulum: Task, old: str
     assert any(problem in str(one) for one in problems), problems
 
 
-def test_after_three_unusable_replies_the_file_has_positions_and_the_problems_are_printed(pendulum: Task) -> None:
-    draft = described(Written(["no", "no", "no"]), pendulum)
+@pytest.mark.parametrize(
+    ("limits", "replies", "problem"),
+    [({}, 3, "write TOML inside one fenced block"), ({"max_calls": 1}, 1, "all 1 calls (--max-calls) are used")],
+)
+def test_without_a_usable_reply_the_task_is_unchanged(
+    pendulum: Task, limits: dict[str, int], replies: int, problem: str
+) -> None:
+    draft = described(Written(["no", "no", "no"]), pendulum, **limits)
     assert draft.task == pendulum
-    assert len(draft.replies) == 3
-    assert draft.problems
+    assert len(draft.replies) == replies
+    assert problem in str(draft.problems[-1])
 
 
 def test_a_file_to_edit_has_what_was_seen_and_commented_examples(line: Line) -> None:
@@ -114,13 +120,6 @@ def test_a_file_to_edit_has_what_was_seen_and_commented_examples(line: Line) -> 
     assert 'name = "angular_velocity"' in Path("named.toml").read_text()
     refused = line("new", "Pendulum-v1", "-o", "other.toml", "--llm", "builtin")
     assert "is no language model" in refused.err
-
-
-def test_a_budget_ends_the_requests_and_the_file_has_positions(pendulum: Task) -> None:
-    draft = described(Written(["no", GOOD]), pendulum, max_calls=1)
-    assert draft.task == pendulum
-    assert len(draft.replies) == 1
-    assert "all 1 calls (--max-calls) are used" in str(draft.problems[-1])
 
 
 def test_new_keeps_what_a_model_was_asked_and_replied(line: Line) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,38 +20,24 @@ from policygen.proposers.proposer import CUT_OFF, EMPTY, Proposal, Proposer, fir
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
-from policygen.runs.state import Context
 from policygen.search.loop import new_search
 
 TASK = policygen.load_task("frozenlake")
 
 
-def config(**more: Any) -> RunConfig:
-    return RunConfig(task="frozenlake", llm="written:by-hand", **more)
-
-
-@dataclass(frozen=True)
 class Asked:
-    """A provider, and the log of its requests."""
+    """A proposer with a provider, its first prompt, and all that was recorded."""
 
-    provider: Any
-    request_log: RequestLog
+    def __init__(self, provider: Any, **more: Any) -> None:
+        self.config = RunConfig(task="frozenlake", llm="written:by-hand", **more)
+        self.context = replace(new_search(TASK).context(self.config), number=1)
+        self.seen: list[Any] = []
+        self.ledger = Ledger(self.config)
+        self.log = RequestLog(self.ledger, on_exchange=self.seen.append, sleep=lambda seconds: None)
+        self.prompt, self.proposer = render_prompt(self.context, self.config), Proposer(provider, self.config)
 
-    @property
-    def ledger(self) -> Ledger:
-        return self.request_log.ledger
-
-
-def propose(asked: Asked, number: int, prompt: Prompt, context: Context, config: RunConfig) -> Proposal:
-    return Proposer(asked.provider, config).propose(prompt, replace(context, number=number), asked.request_log)
-
-
-def start(provider: Any, **more: Any) -> tuple[Asked, Context, Prompt, RunConfig, list[Any]]:
-    chosen = config(**more)
-    context = replace(new_search(TASK).context(chosen), number=1)
-    seen: list[Any] = []
-    request_log = RequestLog(Ledger(chosen), on_exchange=seen.append, sleep=lambda seconds: None)
-    return Asked(provider, request_log), context, render_prompt(context, chosen), chosen, seen
+    def propose(self, number: int = 1) -> Proposal:
+        return self.proposer.propose(self.prompt, replace(self.context, number=number), self.log)
 
 
 class Said(Written):
@@ -72,67 +59,61 @@ class Said(Written):
 
 
 def test_a_good_reply_needs_one_request() -> None:
-    asked, context, prompt, chosen, seen = start(Said(ALWAYS_DOWN))
-    proposal = propose(asked, 1, prompt, context, chosen)
+    asked = Asked(Said(ALWAYS_DOWN))
+    proposal = asked.propose()
     assert proposal.parsed.policy is not None
     assert [e.request for e in proposal.exchanges] == [0]
-    assert list(proposal.exchanges) == seen
-    assert conversation_turn(proposal.exchanges) == (prompt.messages[-1], Message("assistant", ALWAYS_DOWN))
+    assert list(proposal.exchanges) == asked.seen
+    assert conversation_turn(proposal.exchanges) == (asked.prompt.messages[-1], Message("assistant", ALWAYS_DOWN))
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])
 def test_as_many_repairs_as_allowed_are_asked_for(repairs: int) -> None:
-    asked, context, prompt, chosen, seen = start(Said(*[NO_POLICY] * 9), repairs=repairs)
-    proposal = propose(asked, 1, prompt, context, chosen)
+    asked = Asked(Said(*[NO_POLICY] * 9), repairs=repairs)
+    proposal = asked.propose()
     assert proposal.parsed.policy is None
     assert proposal.parsed.problems
-    assert len(proposal.exchanges) == len(seen) == asked.ledger.calls == repairs + 1
+    assert len(proposal.exchanges) == len(asked.seen) == asked.ledger.calls == repairs + 1
 
 
 def test_every_repair_continues_the_same_conversation() -> None:
-    provider = Said(MALFORMED_LAKE, NO_POLICY, ALWAYS_DOWN)
-    asked, context, prompt, chosen, _ = start(provider)
-    proposal = propose(asked, 1, prompt, context, chosen)
-    assert proposal.parsed.policy is not None
-    assert [len(p.messages) for p in provider.prompts] == [2, 4, 6]
-    for earlier, later in zip(provider.prompts, provider.prompts[1:], strict=False):
+    asked = Asked(Said(MALFORMED_LAKE, NO_POLICY, ALWAYS_DOWN))
+    assert asked.propose().parsed.policy is not None
+    prompts = [exchange.prompt for exchange in asked.seen]
+    assert [len(p.messages) for p in prompts] == [2, 4, 6]
+    for earlier, later in itertools.pairwise(prompts):
         assert later.messages[: len(earlier.messages)] == earlier.messages
-    assert all(p.context is context for p in provider.prompts)
+    assert all(p.context is asked.prompt.context for p in prompts)
 
 
-def test_a_cut_off_reply_is_repaired_and_told_to_be_shorter() -> None:
-    cut = Reply(BEST_LAKE, "by-hand", truncated=True)
-    asked, context, prompt, chosen, seen = start(Said(cut, cut))
-    proposal = propose(asked, 1, prompt, context, chosen.model_copy(update={"repairs": 1}))
-    assert proposal.parsed.policy is None
-    assert proposal.parsed.problems[0] == CUT_OFF
-    assert str(CUT_OFF) in seen[1].prompt.messages[-1].content
+@pytest.mark.parametrize(
+    ("reply", "told", "problems"),
+    [
+        (Reply(BEST_LAKE, "by-hand", truncated=True), CUT_OFF, 1),
+        (Reply(" \n", "by-hand", truncated=True, reasoning="| a | b |"), CUT_OFF, 1),
+        (Reply(" \n", "by-hand", reasoning="| a | b |"), EMPTY, 1),  # and no advice on rows
+    ],
+)
+def test_a_cut_off_or_empty_reply_is_repaired_by_what_is_known(reply: Reply, told: Problem, problems: int) -> None:
+    asked = Asked(Said(reply, ALWAYS_DOWN))
+    assert asked.propose().parsed.policy is not None
+    request = asked.seen[1].prompt.messages[-1].content
+    assert str(told) in request
+    assert request.count("\n- ") == problems
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"])
 @pytest.mark.parametrize("text", ["", BEST_LAKE])
 def test_a_blocked_reply_is_final_and_names_what_blocked_it(reason: str, text: str) -> None:
-    asked, context, prompt, chosen, seen = start(Said(Reply(text, "by-hand", finish_reason=reason), BEST_LAKE))
-    proposal = propose(asked, 1, prompt, context, chosen)
-    assert proposal.parsed.policy is None
-    assert [problem.found for problem in proposal.parsed.problems] == [f"the reply was blocked ({reason})"]
-    assert len(seen) == 1
-
-
-@pytest.mark.parametrize(("truncated", "problem"), [(True, CUT_OFF), (False, EMPTY)])
-def test_an_empty_reply_is_answered_with_what_is_known_and_no_advice_on_rows(truncated: bool, problem: Problem) -> None:
-    empty = Reply(" \n", "by-hand", truncated=truncated, reasoning="| a | b |")
-    asked, context, prompt, chosen, seen = start(Said(empty, ALWAYS_DOWN))
-    proposal = propose(asked, 1, prompt, context, chosen)
-    assert proposal.parsed.policy is not None
-    told = seen[1].prompt.messages[-1].content
-    assert str(problem) in told
-    assert told.count("\n- ") == 1
+    asked = Asked(Said(Reply(text, "by-hand", finish_reason=reason), BEST_LAKE))
+    parsed = asked.propose().parsed
+    assert parsed.policy is None
+    assert [problem.found for problem in parsed.problems] == [f"the reply was blocked ({reason})"]
+    assert len(asked.seen) == 1
 
 
 def test_a_repair_that_cannot_be_afforded_leaves_a_failed_attempt_and_the_reason() -> None:
-    asked, context, prompt, chosen, _ = start(Said(NO_POLICY, BEST_LAKE), max_calls=1)
-    proposal = propose(asked, 1, prompt, context, chosen)
+    proposal = Asked(Said(NO_POLICY, BEST_LAKE), max_calls=1).propose()
     assert proposal.parsed.policy is None
     assert proposal.stopped == "all 1 calls (--max-calls) are used"
 
@@ -171,24 +152,17 @@ def test_no_budget_is_exceeded(
     events: list[str], max_calls: int | None, max_tokens: int | None, max_usd: float | None, repairs: int
 ) -> None:
     provider = Greedy(events)
-    asked, context, prompt, chosen, seen = start(
-        provider,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        max_usd=max_usd,
-        repairs=repairs,
-        prices=(3.0, 7.0),
-        max_output_tokens=3000,
-    )
+    limits: dict[str, Any] = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd}
+    asked = Asked(provider, **limits, repairs=repairs, prices=(3.0, 7.0), max_output_tokens=3000)
     ledger = asked.ledger
     try:
         for number in range(1, 5):
-            propose(asked, number, prompt, context, chosen)
+            asked.propose(number)
     except BudgetExhausted as error:
         assert str(error).count("--max-") == 1  # noqa: PT017
     except ProviderError:
         assert events.count("busy") >= 6
-    assert ledger.calls == len(provider.asked) == sum(e.requests for e in seen)
+    assert ledger.calls == len(provider.asked) == sum(e.requests for e in asked.seen)
     assert max_calls is None or ledger.calls <= max_calls
     assert max_tokens is None or ledger.tokens_in + ledger.tokens_out <= max_tokens
     assert ledger.usd is not None

@@ -30,7 +30,6 @@ from support import (
     figure,
     lines_of,
     outcome,
-    sentences,
     start_process,
     the_run,
     timeless,
@@ -95,6 +94,11 @@ STORIES = {
         (ALWAYS_RIGHT, MALFORMED_LAKE, ALWAYS_DOWN, ALWAYS_DOWN, ALWAYS_RIGHT),
         {"iterations": 4, "conversation": "continued"},
     ),
+    "tokens": Story(
+        "frozenlake",
+        (Scripted(ALWAYS_DOWN, tokens_in=150, tokens_out=10),) * 4,
+        {"iterations": 3, "max_tokens": 5000},
+    ),
     "budget": Story(
         POLE,
         (ALWAYS_LEFT, LEANING, FALLING, ALWAYS_LEFT, FALLING),
@@ -111,6 +115,16 @@ STORIES = {
             fenced("let zip = 0.5*spin - 0.5*position", "left = 0", "right = 2*zip + angle  # said before"),
         ),
         {"policy": "linear", "iterations": 3, "refine": "cma:30", **FEW},
+    ),
+    "leftover": Story(
+        POLE,
+        (fenced("left = 0", "right = 0.1*angle - 0.05*position"), fenced("left = 0", "right = angle - 0.3*position")),
+        {"policy": "linear", "iterations": 2, "refine": "cma:200", "max_episodes": 1_200, "stop_at": 1e9, **FEW},
+    ),
+    "started": Story(
+        POLE,
+        (),
+        {"policy": "linear", "start": "right = 1*angle\nleft = 0", "refine": "cma:100", "iterations": 2, **FEW},
     ),
     "table": Story(POLE, (), {"iterations": 4, "seed": 3, **FEW}),
     "noisy": Story("Blackjack-v1", (), {"iterations": 1, "final_episodes": 5}),
@@ -156,7 +170,7 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(
     with ChatServer(story.script) as server:
         told: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url} if story.script else {}
         whole = made(story.task, "results", **told, **story.settings)
-        asked = [chat.body["messages"] for chat in server.chats]
+        asked = [(chat.body["messages"], chat.body.get("max_tokens")) for chat in server.chats]
         answered = transcript_of(whole)
         requests = [sum(line["requests"] for line in answered[:k]) for k in range(len(answered) + 1)]
         for torn in (False, True):
@@ -170,7 +184,8 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(
                 assert outcome(folder) == outcome(whole), where
                 assert timeless(transcript_of(folder)) == timeless(transcript_of(whole)), where
                 # Exactly what the interrupted run had not asked is asked, in the same words.
-                assert [chat.body["messages"] for chat in server.chats] == asked[requests[lines] :], where
+                again = [(chat.body["messages"], chat.body.get("max_tokens")) for chat in server.chats]
+                assert again == asked[requests[lines] :], where
 
 
 # --- real processes, really killed -----------------------------------------------------------------------------------
@@ -294,18 +309,6 @@ def test_a_replay_buffer_that_had_to_forget_is_brought_back_as_it_was(monkeypatc
     assert outcome(folder) == outcome(whole)
 
 
-def test_what_was_learned_of_a_models_tokens_is_not_forgotten() -> None:
-    with ChatServer([Scripted(ALWAYS_DOWN, tokens_in=150, tokens_out=10)] * 4) as server:
-        settings: dict[str, Any] = {"llm": "compatible:m", "base_url": server.openai_url, "max_tokens": 5000}
-        whole = made("frozenlake", "results", iterations=3, **settings)
-        asked = [chat.body["max_tokens"] for chat in server.chats]
-        folder = Path("interrupted") / whole.name
-        broken_off(whole, folder, 2, 3, torn=False)
-        server.requests.clear()
-        finish(folder)
-        assert [chat.body["max_tokens"] for chat in server.chats] == asked[2:]
-
-
 def test_requests_that_failed_stay_counted_however_often_a_run_is_resumed() -> None:
     script = [ALWAYS_DOWN, Scripted(status=401), Scripted(status=401), ALWAYS_RIGHT, Scripted(status=401), BEST_LAKE]
     with ChatServer(script) as server:
@@ -333,15 +336,6 @@ def test_an_interrupted_replay_goes_on_where_it_was() -> None:
         assert outcome(folder) == outcome(whole)
 
 
-def test_a_run_that_recorded_no_attempt_starts_again(line: Line) -> None:
-    folder = policygen.run("frozenlake", iterations=1).folder
-    (folder / "summary.json").unlink()
-    (folder / "attempts.jsonl").unlink()
-    done = line("resume", folder)
-    assert done.code == 0, done.err
-    assert done.out.startswith("continuing: no attempt was recorded yet\n")
-
-
 def test_a_run_whose_server_is_gone_is_not_touched_by_resume() -> None:
     with ChatServer([ALWAYS_RIGHT, Scripted(status=401)]) as server, pytest.raises(PolicygenError):
         policygen.run("frozenlake", iterations=3, llm="compatible:m", base_url=server.openai_url)
@@ -356,20 +350,15 @@ def test_a_run_whose_prompt_outgrew_its_tokens_goes_on_with_more(line: Line, tmp
     chat = tmp_path / "chat"
     chat.mkdir()
     lets = [f"let f{i} = f{i - 1} + sin({i + 1}*spin - position)^2/7" for i in range(1, 60)]
-    long = "\n".join(["let f0 = 2*angle", *lets, "left = 0", "right = f59 + angle - 30"])
-    (chat / "reply-001.md").write_text(fenced(long))
-    (chat / "reply-002.md").write_text(fenced("left = 0\nright = angle + 0.1*spin"))
+    long = fenced("let f0 = 2*angle", *lets, "left = 0", "right = f59 + angle - 30")
+    for number, reply in enumerate((long, fenced("left = 0\nright = angle + 0.1*spin")), 1):
+        (chat / f"reply-00{number}.md").write_text(reply)
     size = ("--iterations", 2, "--policy", "linear", "--set", "episodes=4", "--set", "final_episodes=4")
     started = line("run", "cartpole", "--llm", "manual:chat", "--set", "prompt_tokens=1200", *size, "--out", "runs")
     folder = the_run(tmp_path / "runs")
     assert started.code == 2
     assert "raise --prompt-tokens N" in started.err
     assert f"continue with: policygen resume runs/{folder.name} --trust" in started.err
-
-    refused = line("resume", folder, "--set", "seed=3")
-    assert refused.code == 2
-    (sentence,) = sentences(refused.err)
-    assert "--set seed: a resumed run can only change prompt_tokens, jobs, base_url, timeout_seconds" in sentence
     done = line("resume", folder, "--trust", "--set", "prompt_tokens=9000")
     assert done.code == 0, done.err
     assert [attempt["number"] for attempt in attempts_of(folder)] == [0, 1, 2]
@@ -440,15 +429,11 @@ def test_an_attempt_that_a_budget_cut_short_goes_on_with_its_recorded_reply() ->
     [
         ("iterations=2", "--set iterations=2: the run has 3; a resumed run can only have more"),
         ("max_calls=9", "--set max_calls=9: the run has no such limit; a resumed run can only have more"),
-        (
-            "episodes=9",
-            "--set episodes: a resumed run can only change prompt_tokens, .* or increase iterations, ",
-        ),
-        ("refine=cma", "--set refine: a resumed run can only change"),
+        ("refine=cma", "--set refine: a resumed run can only change prompt_tokens, .* or increase iterations, "),
         ("iterations=many", "iterations"),
     ],
 )
-def test_what_cannot_change_is_refused_by_a_sentence(assignment: str, sentence: str) -> None:
+def test_changes_that_are_not_possible_are_refused_in_a_sentence(assignment: str, sentence: str) -> None:
     folder = made("frozenlake", "runs", iterations=3, **SMALL)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(UsageError, match=sentence) as caught:
@@ -457,19 +442,13 @@ def test_what_cannot_change_is_refused_by_a_sentence(assignment: str, sentence: 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_the_command_takes_budgets_as_options_and_says_what_it_cannot_do(line: Line) -> None:
+def test_the_command_takes_budgets_as_options(line: Line) -> None:
     folder = made("frozenlake", "runs", iterations=1, **SMALL)
     copy = Path(shutil.copytree(folder, "copy"))
     done = line("resume", folder, "--iterations", 3)
     assert done.code == 0, done.err
     assert done.out.startswith("continuing after attempt 1\n")
     assert "stopped: all 3 iterations are done" in done.out
-    assert sum(one.is_asked for one in Logbook(folder).attempts()[1:]) == 3
     assert outcome(finished(copy, "iterations=3")) == outcome(folder)
-    refused = line("resume", folder, "--max-usd", 1)
-    assert refused.code == 2
-    assert sentences(refused.err) == [
-        "Error: --set max_usd=1: the run has no such limit; a resumed run can only have more"
-    ]
     with pytest.raises(PolicygenError, match=r"is finished; see it .* or go on with more, as in: .* --iterations 6"):
         resume(folder)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer
-from support import ALWAYS_DOWN, BEST_LAKE, LEANING, Line, Written, attempts_of, fenced, outcome, the_run, transcript_of
+from support import ALWAYS_DOWN, BEST_LAKE, LEANING, Line, Written, attempts_of, fenced, the_run, transcript_of
 
 import policygen
 from policygen.errors import PolicyError, UsageError
@@ -26,26 +26,17 @@ pytestmark = pytest.mark.usefixtures("workplace")
 QUICK: dict[str, Any] = {"iterations": 1, "episodes": 4, "final_episodes": 4, "warmup_episodes": 4}
 
 
-def edit(name: str, sentence: str) -> None:
-    """Write a local template: the shipped one with one more sentence."""
-    shipped = find_resource("templates", name, ".j2")
-    own = Path("templates") / f"{name}.j2"
-    own.parent.mkdir(exist_ok=True)
-    own.write_text(shipped.read_text() + sentence)
-
-
-def written(seed: int) -> Path:
-    """Return the folder of a run whose provider reads prompts."""
-    return policygen.run("frozenlake", seed=seed, llm=Written([ALWAYS_DOWN]), **QUICK).folder
-
-
 def labels(*folders: Path) -> list[str]:
     return [name for _, name in grouped([read_member(folder) for folder in folders])]
 
 
 def test_runs_with_an_edited_template_are_not_averaged_with_those_before() -> None:
+    def written(seed: int) -> Path:
+        return policygen.run("frozenlake", seed=seed, llm=Written([ALWAYS_DOWN]), **QUICK).folder
+
     first = written(1)
-    edit("_best", "Be bold.")
+    Path("templates").mkdir()
+    Path("templates/_best.j2").write_text(find_resource("templates", "_best", ".j2").read_text() + "Be bold.")
     second, third = written(2), written(3)
     one, two = labels(first, second, third)
     assert re.search(r"version \w{6}$", one)
@@ -98,16 +89,12 @@ def test_a_transcript_alone_can_still_be_replayed() -> None:
 # --- previews of prompts ----------------------------------------------------------------------------------------------
 
 
-def test_the_first_prompt_is_the_one_a_run_asks() -> None:
-    provider = Written([LEANING])
-    policygen.run("cartpole", llm=provider, **QUICK)
-    shown, _ = preview("cartpole", None, (), QUICK)
-    assert shown.messages == provider.prompts[0].messages
-
-
-def test_the_next_prompt_of_a_run_is_the_one_it_asks() -> None:
+def test_a_preview_is_the_prompt_that_a_run_sends() -> None:
     provider = Written([LEANING, LEANING])
-    policygen.run("cartpole", llm=provider, out="whole", **{**QUICK, "iterations": 2})
+    twice = {**QUICK, "iterations": 2}
+    policygen.run("cartpole", llm=provider, out="whole", **twice)
+    shown, _ = preview("cartpole", None, (), twice)
+    assert shown.messages == provider.prompts[0].messages
     folder = policygen.run("cartpole", llm=Written([LEANING]), **QUICK).folder
     shown, _ = preview(str(folder), None, (), {"iterations": 2})
     assert shown.messages == provider.prompts[1].messages
@@ -149,24 +136,6 @@ def test_attempt_1_is_the_given_policy_and_the_model_sees_it_as_the_best(line: L
     (asked,) = transcript_of(folder)  # one request, for the second attempt
     assert asked["attempt"] == 2
     assert "right = 1*angle" in asked["messages"][-1]["content"]
-
-
-@pytest.mark.usefixtures("hasty")
-def test_it_is_tuned_and_a_resumed_run_does_the_same(line: Line) -> None:
-    words = ("run", "cartpole", *SHORT, "--start", "hasty.txt", "--iterations", 2, "--refine", "cma:100")
-    assert line(*words, "--out", "whole").code == 0
-    whole = the_run(Path("whole"))
-    first = Logbook(whole).attempts()[1]
-    assert first.tuned.refinement.startswith("cma over 1 constants")
-    assert line(*words, "--out", "broken").code == 0
-    broken = the_run(Path("broken"))
-    (broken / "summary.json").unlink()
-    kept = (broken / "attempts.jsonl").read_bytes().splitlines(keepends=True)[:2]  # head and random actions
-    (broken / "attempts.jsonl").write_bytes(b"".join(kept))
-    Path("hasty.txt").unlink()  # the run has its own copy
-    resumed = line("resume", broken)
-    assert resumed.code == 0, resumed.err
-    assert outcome(broken) == outcome(whole)
 
 
 def test_builtin_goes_on_from_it(line: Line, hasty: Path) -> None:

@@ -19,7 +19,7 @@ from support import Line, Written, attempts_of, fenced, figure, page_of, the_run
 from policygen.episodes import players as workers
 from policygen.errors import UsageError
 from policygen.extensions.plants import tuning as model
-from policygen.runs.attempt import Attempt, steps_played
+from policygen.runs.attempt import steps_played
 from policygen.runs.config import effective_config, load_limits
 from policygen.runs.logbook import Logbook
 from policygen.search.prepare import within_steps
@@ -201,10 +201,6 @@ def begun(perturbed: str, required: bool, name: str | Task = "ticking:Ticking-v0
     return start(task, effective_config(task, "t", options=options), Path("results"))
 
 
-def carried_out(run: Run) -> list[Attempt]:
-    return list(run.attempts())
-
-
 @pytest.mark.parametrize(
     ("perturbed", "required", "name", "jobs"),
     [
@@ -217,14 +213,14 @@ def carried_out(run: Run) -> list[Attempt]:
 )
 def test_the_count_is_the_number_of_calls(ticks: Path, perturbed: str, required: bool, name: str, jobs: int) -> None:
     run = begun(perturbed, required, name, iterations=3, jobs=jobs, refine="cma:120")
-    attempts = carried_out(run)
+    attempts = list(run.attempts())
     assert run.ledger.env_steps == attempts[-1].counts.env_steps == ticks.stat().st_size
     assert run.ledger.env_steps > run.task.steps_taken > 5_000
 
 
 def test_the_count_depends_on_no_number_of_processes(ticks: Path) -> None:
     task, perturbed = load_task("ticking:Ticking-v0"), "random_start=3..6 sensor_noise=0.1"
-    one, two = (carried_out(begun(perturbed, False, task, iterations=2, jobs=jobs)) for jobs in (1, 2))
+    one, two = (list(begun(perturbed, False, task, iterations=2, jobs=jobs).attempts()) for jobs in (1, 2))
     assert [attempt.counts.env_steps for attempt in one] == [attempt.counts.env_steps for attempt in two]
 
 
@@ -240,7 +236,7 @@ def test_the_episodes_that_choose_the_sample_size_are_counted(ticks: Path) -> No
 def test_loading_and_searching_together_exceed_no_limit(ticks: Path, jobs: int) -> None:
     run = begun("random_start=3..6", False, iterations=9, jobs=jobs, max_steps=700, refine="cma:60", patience=9)
     assert 0 < run.task.steps_taken <= 70
-    carried_out(run)
+    list(run.attempts())
     assert ticks.stat().st_size == run.ledger.env_steps <= 700
     assert "--max-steps" in run.search.stopped
 
@@ -254,13 +250,13 @@ def test_a_limit_that_the_spread_of_observations_exceeds_is_refused_before_a_ste
 def test_a_resumed_run_measures_no_spread_again(ticks: Path) -> None:
     story: dict[str, Any] = {"name": load_task("ticking:Ticking-v0"), "iterations": 2, "seed": 1, "jobs": 1}
     begun("sensor_noise=0.1", False, **story).logbook.release()  # what this process knows saves no step
-    whole = [one.counts.env_steps for one in carried_out(begun("sensor_noise=0.1", False, **story))]
+    whole = [one.counts.env_steps for one in list(begun("sensor_noise=0.1", False, **story).attempts())]
     run = begun("sensor_noise=0.1", False, **story)
     attempts = run.attempts()
     next(attempts)
     attempts.close()
     run.break_off()
-    assert [one.counts.env_steps for one in carried_out(resume(run.folder, trust=True))] == whole[1:]
+    assert [one.counts.env_steps for one in list(resume(run.folder, trust=True).attempts())] == whole[1:]
 
 
 # --- real lengths -----------------------------------------------------------------------------------------------------
