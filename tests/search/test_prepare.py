@@ -162,7 +162,7 @@ gym.register("policygen-tests/Trap-v0", Trap, max_episode_steps=None)
 def test_the_final_score_has_as_many_episodes_as_those_of_the_best_policy_allow() -> None:
     task = replace(discovered("policygen-tests/Trap-v0"), max_steps=300)
     assert chosen("policygen-tests/Trap-v0") == 400
-    for text, episodes in (("action0 = 0.77", 100), ("action0 = 0.1 * obs0", 2_000)):
+    for text, episodes in (("action = 0.77", 100), ("action = 0.1 * obs", 2_000)):
         settings = {"iterations": 1, "episodes": 4, "fragility": False, "jobs": 1}
         done = policygen.run(task, llm=Written([fenced(text)]), policy="linear", out=text[-3:], **settings)
         assert done.final.episodes == episodes
