@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium as gym
 
 from policygen.episodes.exact import finite_mdp
-from policygen.episodes.players import Players
 from policygen.episodes.race import Course, Entrant
 from policygen.episodes.score import Score, episode_seeds
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.errors import PolicyError, UsageError
 from policygen.files import find_run, make_folder, write_named
 from policygen.llm import Provider
@@ -269,7 +269,7 @@ def contenders(
     else:
         played = environments.with_user_env(own, task)
     played = seeds_checked(played.trusted() if trust else played)
-    with Players(played) as players:
+    with ParallelSimulator(played) as players:
         course = Course(
             played, episode_seeds(seed, "evaluation", episodes), players.play, players.engine, finite_mdp(played)
         )
@@ -369,7 +369,7 @@ def simplify(
     policy = _policy(source, trust=trust)
     if episodes < 2:
         raise UsageError("simplifying needs at least 2 episodes")
-    with Players(policy.task) as players:
+    with ParallelSimulator(policy.task) as players:
         mdp = finite_mdp(policy.task)
 
         def course(purpose: str, count: int) -> Course:
@@ -402,7 +402,7 @@ def export(
     facts = origin_of(policy, source)
     text = exported(policy, to, facts, float32=float32)
     if to == "c" and path is not None and Path(path).suffix == "":
-        with Players(policy.task) as players:
+        with ParallelSimulator(policy.task) as players:
             episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
         make_folder(Path(path), "write elsewhere")
         for name, content in c_files(policy, facts, episodes, float32=float32).items():

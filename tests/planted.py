@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor, HeldRandomActor, Trajectory
 from policygen.extensions.plants.equations import Equations
 from policygen.extensions.plants.fit import Transitions

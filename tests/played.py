@@ -7,8 +7,8 @@ import importlib.util
 import numpy as np
 import pytest
 
-import policygen.episodes.players
-from policygen.episodes.players import Simulator
+import policygen.episodes.simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
@@ -31,7 +31,7 @@ def policy_for(name: str, text: str) -> Policy:
 
 def copies_of(task: Task, monkeypatch: pytest.MonkeyPatch) -> Simulator:
     with monkeypatch.context() as patched:
-        patched.setattr(policygen.episodes.players, "has_vector_form", lambda env: False)
+        patched.setattr(policygen.episodes.simulator, "has_vector_form", lambda env: False)
         return Simulator(task)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from policygen.episodes.exact import FiniteMDP, exact_score, finite_mdp
 from policygen.episodes.play import play_together
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.search.refine.tunable import Refined, Trials, refine
@@ -38,7 +38,7 @@ class Player:
     def __call__(self, policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
         self.episodes += len(policies) * len(seeds)
         self.seed_lists.append(tuple(seeds))
-        played = play_together(self.simulator.play, policies, seeds, self.simulator._copies.most)
+        played = play_together(self.simulator.play, policies, seeds, self.simulator._copies.max_copies)
         return np.array([np.mean([t.episode_return for t in one]) for one in played])
 
 

@@ -11,8 +11,8 @@ import pytest
 from support import Line, the_run
 
 import policygen
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.files import find_resource
 
 STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"

@@ -62,7 +62,7 @@ class ReplayBuffer:
         return np.array([episode.trajectory.episode_return for episode in self._episodes], np.float64)
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Append episodes, as `evidence.arrived` returns those of an attempt."""
+        """Append episodes, as `make_episodes` returns those of an attempt."""
         added = list(episodes)
         self._episodes += added
         self._size += sum(map(_size_of, added))

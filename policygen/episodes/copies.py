@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from policygen.episodes.play import Array, Copies, Flags, Stepped
+from policygen.episodes.play import Array, Copies, Flags, StepOutput
 from policygen.errors import EnvironmentFault
 from policygen.tasks.actions import action_builder
 from policygen.tasks.environments import became_unstable, make_env, origin
@@ -114,7 +114,7 @@ class SingleCopies(Copies):
     def __init__(self, task: Task, env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> None:
         self._task, self._step_timeout, self.origin = task, step_timeout, origin(env)
         self._is_single_env = task.given is not None and task.given.env is not None
-        self.most = 1 if self._is_single_env else COPIES
+        self.max_copies = 1 if self._is_single_env else COPIES
         self._running: list[Running] = []
         self._free = [env]
         self._current = env  # the environment that is called, or was last
@@ -154,7 +154,7 @@ class SingleCopies(Copies):
         self._rows = np.delete(self._rows, places[len(seeds) :], axis=0)
         return self._rows
 
-    def step(self, actions: Sequence[Any], /) -> Stepped:
+    def step(self, actions: Sequence[Any], /) -> StepOutput:
         """Step the environments in turn; `actions` has one for each, as a `Trajectory` stores it.
 
         Raises:
@@ -180,7 +180,7 @@ class SingleCopies(Copies):
             self._rows = self._checked(rows, self._running)
         return self._rows, rewards, terminated, truncated if truncated.any() else False
 
-    def remarks(self, place: int, /) -> Mapping[str, Any]:
+    def trajectory_fields(self, place: int, /) -> Mapping[str, Any]:
         """Return the reward terms, the values in `info`, and whether the simulation diverged; see `Copies`."""
         one = self._running[place]
         terms = ((name.removeprefix("reward_"), value) for name, value in one.added_up().items())
@@ -257,7 +257,7 @@ class PooledCopies(Copies):
 
     engine: ClassVar[str] = "envpool"
     origin: ClassVar[str] = "('gymnasium."  # see `Simulator.origin`: all of them are Gymnasium's
-    most = POOL_COPIES
+    max_copies = POOL_COPIES
 
     def __init__(self, task: Task, cores: int) -> None:
         self._task = task
@@ -284,7 +284,7 @@ class PooledCopies(Copies):
         self._rows = self._checked(self._pool.reset()[0])
         return self._rows
 
-    def step(self, actions: Array, /) -> Stepped:
+    def step(self, actions: Array, /) -> StepOutput:
         """Step all copies; see `Copies`. Raises EnvironmentFault if an observation or a reward is not finite."""
         observations, rewards, terminated, _, info = self._pool.step(np.asarray(actions, self._dtype), self._kept)
         # Copies report in the order in which they finish.

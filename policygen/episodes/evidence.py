@@ -1,6 +1,6 @@
 """Evidence of a search: what its episodes show of a policy, computed when they arrive, and read by prompts.
 
-`arrived` adds to an episode how it ended, and what only its simulator can compute. The other functions compare
+`make_episodes` adds to each trajectory how it ended, and what only a simulator can compute. The other functions compare
 episodes. They are pure: none plays an episode, makes an environment, or scores a policy.
 """
 
@@ -40,7 +40,7 @@ MOST_STEPS = 20_000  # more are thinned out before correlations with the reward 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episode:
-    """An episode of the replay buffer, with the evidence taken when it arrived.
+    """An episode of the replay buffer, with the evidence computed when it arrived.
 
     Attributes:
         attempt: number of the attempt that played it (0: random actions).
@@ -92,7 +92,7 @@ def heights_of(task: Task) -> Heights | None:
     return heights
 
 
-def arrived(attempt: int, trajectories: Iterable[Trajectory], task: Task) -> list[Episode]:
+def make_episodes(attempt: int, trajectories: Iterable[Trajectory], task: Task) -> list[Episode]:
     """Return the episodes of an attempt with their evidence. The first call for a task may make its environment."""
     heights = heights_of(task)
 
@@ -290,11 +290,11 @@ class Relevance:
 
     # A parabola over the observation after a step explains a share of the variance of the reward; a second one explains
     # a share of the variance of early ends. Each share is divided by the largest of all observations. The relevance is
-    # the larger of the two, and 0 for observations in `further`.
+    # the larger of the two, and 0 for observations in `derived`.
     relevance: Mapping[str, float]
     variance: Mapping[str, float]  # over all steps
     # observations that follow from positions and velocities, such as the forces on each body, and are shown after them
-    further: frozenset[str] = frozenset()
+    derived: frozenset[str] = frozenset()
     # observations that are constant within each episode and differ between episodes, such as set-points
     set_points: frozenset[str] = frozenset()
 
@@ -333,11 +333,11 @@ def relevance_of(episodes: Sequence[Episode], task: Task) -> Relevance:
             rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
         shares = [_explained(after[inside], rest), _explained(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
-        further = frozenset(o.name for o in task.observations if o.derived)
-        found = np.where([name in further for name in names], 0.0, np.maximum(*relative))
+        derived = frozenset(o.name for o in task.observations if o.derived)
+        found = np.where([name in derived for name in names], 0.0, np.maximum(*relative))
         varying = after.var(axis=0)
     relevance, variance = (dict(zip(names, values.tolist(), strict=True)) for values in (found, varying))
-    return Relevance(relevance, variance, further, set_points_of(episodes, task))
+    return Relevance(relevance, variance, derived, set_points_of(episodes, task))
 
 
 def set_points_of(episodes: Sequence[Episode], task: Task) -> frozenset[str]:

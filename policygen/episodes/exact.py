@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from policygen.episodes.play import Array, Copies, Flags, Stepped, replaced, steps
+from policygen.episodes.play import Array, Copies, Flags, StepOutput, replaced, steps
 from policygen.episodes.score import ROUNDING, Score
 from policygen.episodes.trajectory import Actor
 from policygen.policies.policy import Policy
@@ -239,7 +239,7 @@ class Sampler(Copies):
     """
 
     engine: ClassVar[str] = "sampled"
-    most = MOST_SIMULTANEOUS
+    max_copies = MOST_SIMULTANEOUS
     renews: ClassVar[bool] = True
 
     def __init__(self, mdp: FiniteMDP, max_steps: int) -> None:
@@ -272,7 +272,7 @@ class Sampler(Copies):
         self._left = np.full(len(seeds), self._limit)
         return self._states[:, None]
 
-    def step(self, actions: Array, /) -> Stepped:
+    def step(self, actions: Array, /) -> StepOutput:
         """Draw a transition of every copy; see `Copies`."""
         pairs = self._states * self._actions + actions
         branch = pairs * self._branches

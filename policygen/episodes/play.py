@@ -29,7 +29,7 @@ from policygen.tasks.task import Task
 
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
-Stepped = tuple[Array, Array, Flags, "bool | Flags"]
+StepOutput = tuple[Array, Array, Flags, "bool | Flags"]
 """Observations, float32 of shape (k, d); rewards, terminations and truncations, each of shape (k,). A truncation may be
 one value for all copies."""
 
@@ -39,24 +39,24 @@ class Copies(ABC):
 
     Attributes:
         engine: the name of this kind of copies in scores.
-        most: the largest number of copies.
+        max_copies: the largest number of copies.
         by_row: whether an actor gets single rows, not one array: few copies, so that a policy decides row by row.
         renews: whether ended copies can begin new episodes. If not, all begin together.
-        most_idle: ended copies step on, ignored, until they are at least this share of all copies.
+        max_idle: ended copies step on, ignored, until they are at least this share of all copies.
     """
 
     engine: ClassVar[str]
-    most: int
+    max_copies: int
     by_row: ClassVar[bool] = False
     renews: ClassVar[bool] = False
-    most_idle: ClassVar[float] = 0.0
+    max_idle: ClassVar[float] = 0.0
 
     @abstractmethod
     def begin(self, seeds: Sequence[int], /) -> Array:
         """Begin an episode with each of k seeds in k copies; return the observations, float32 of shape (k, d)."""
 
     @abstractmethod
-    def step(self, actions: Any, /) -> Stepped:
+    def step(self, actions: Any, /) -> StepOutput:
         """Step all copies."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Copies(ABC):
         There are no seeds unless the copies are renewed.
         """
 
-    def remarks(self, place: int, /) -> Mapping[str, Any]:
+    def trajectory_fields(self, place: int, /) -> Mapping[str, Any]:
         """Return further fields of the `Trajectory` of the copy `place`, whose episode has ended."""
         return {}
 
@@ -87,7 +87,7 @@ class Step(NamedTuple):
 def play(task: Task, copies: Copies, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
     """Play one episode per seed, each to its end; return them in the order of the seeds."""
     played: list[Trajectory] = []
-    for part in [seeds] if copies.renews else chunks(seeds, copies.most):
+    for part in [seeds] if copies.renews else chunks(seeds, copies.max_copies):
         record, decider = _Trajectories(task, part), actor.begin(len(part))
         observer = decider if isinstance(decider, StepObserver) else None
         for step in steps(copies, decider, part):
@@ -102,7 +102,7 @@ def play(task: Task, copies: Copies, actor: Actor, seeds: Sequence[int]) -> list
 
 def steps(copies: Copies, decider: Decider, seeds: Sequence[int]) -> Iterator[Step]:
     """Play one episode per seed and yield the steps; copies that are not renewed take all seeds at once."""
-    begun = min(len(seeds), copies.most)
+    begun = min(len(seeds), copies.max_copies)
     indices, ended = np.arange(begun), np.zeros(begun, np.bool_)
     rows = copies.begin(seeds[:begun])
     learning = decider if isinstance(decider, LearningDecider) else None
@@ -124,7 +124,7 @@ def steps(copies: Copies, decider: Decider, seeds: Sequence[int]) -> Iterator[St
         idle = int(np.count_nonzero(ended))
         if idle == len(ended) and begun == len(seeds):
             return
-        if idle < max(1, copies.most_idle * len(ended)):
+        if idle < max(1, copies.max_idle * len(ended)):
             continue
         fresh = np.arange(begun, min(len(seeds), begun + idle))
         rows = copies.replace(ended, seeds[begun : begun + len(fresh)])
@@ -183,7 +183,7 @@ class _Trajectories:
                 index = int(step.indices[place])
                 self._stops[index] = self._steps
                 flags = {"terminated": bool(step.terminated[place]), "truncated": bool(cut[place])}
-                self._ends[index] = {**flags, **copies.remarks(place)}
+                self._ends[index] = {**flags, **copies.trajectory_fields(place)}
 
     def trajectory(self, index: int) -> Trajectory:
         """Return an episode that has ended."""

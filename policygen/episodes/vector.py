@@ -24,7 +24,7 @@ from gymnasium.envs.classic_control.mountain_car import MountainCarEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from policygen.episodes.play import Array, Copies, Flags, Stepped
+from policygen.episodes.play import Array, Copies, Flags, StepOutput
 from policygen.tasks.environments import CountedEnv, origin
 from policygen.tasks.faults import close, fault, name_of, wrappers_of
 
@@ -150,8 +150,8 @@ class VectorCopies(Copies):
     """Copies of an environment with `has_vector_form`; each starts as a single environment does with its seed."""
 
     engine: ClassVar[str] = "vector"
-    most = VECTOR_COPIES
-    most_idle: ClassVar[float] = 0.5
+    max_copies = VECTOR_COPIES
+    max_idle: ClassVar[float] = 0.5
 
     def __init__(self, env: gym.Env[Any, Any], max_steps: int) -> None:
         self._env, self._max_steps, self.origin = env, max_steps, origin(env)
@@ -174,7 +174,7 @@ class VectorCopies(Copies):
         self._rows = np.stack(rows)[lanes]
         return self._rows
 
-    def step(self, actions: npt.NDArray[Any], /) -> Stepped:
+    def step(self, actions: npt.NDArray[Any], /) -> StepOutput:
         """Step every copy, even if its episode has ended; see `Copies`.
 
         Raises:

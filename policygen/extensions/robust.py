@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from policygen.episodes.players import Players
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, number, sampled_score, score_with_violations
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.extensions.plots.style import GREY, look, new_figure, style
 from policygen.outgoing import in_columns
@@ -93,7 +93,7 @@ def margins(policy: Policy, task: Task, sizes: Mapping[str, Sequence[float]], *,
     seeds = episode_seeds(seed, "evaluation", episodes)
 
     def score(played: Task) -> Score:
-        with Players(played) as players:
+        with ParallelSimulator(played) as players:
             return score_with_violations(played, players.play(policy, seeds), players.engine)
 
     bare = replace(task, perturb=())
@@ -101,7 +101,7 @@ def margins(policy: Policy, task: Task, sizes: Mapping[str, Sequence[float]], *,
     if task.solved is not None and nominal.mean >= task.solved:
         threshold = task.solved
     else:
-        with Players(bare) as players:
+        with ParallelSimulator(bare) as players:
             random = sampled_score(players.play(RandomActor(bare, seed), seeds), players.engine).mean
         threshold = random + KEPT * (nominal.mean - random) if nominal.mean > random else nominal.mean
     trials: dict[str, list[Trial]] = {}

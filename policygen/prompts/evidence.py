@@ -133,7 +133,7 @@ def episode_view(
     if usual is not None:
         found, reference = rhythms(arrays | unobserved, limits)
         signals = tuple(s for s in found if s.name == reference or s.name in traced or s.name in limits)
-        described = {name: limits for name, limits in usual.items() if name not in relevance.further}
+        described = {name: limits for name, limits in usual.items() if name not in relevance.derived}
         anomaly = first_anomaly(arrays, described) if episode.failed else None
     return EpisodeView(
         attempt=episode.attempt,
@@ -253,7 +253,7 @@ def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance) -> l
             used = frozenset[str]().union(*(names_in(node) for _, node in lines))
             known = [name for name in reversed(names) if name in used]
             read += sorted(known, key=lambda name: (name not in variance, -variance.get(name, 0.0)))
-    rest = sorted(names, key=lambda name: (name in relevance.further, -variance.get(name, 0.0)))
+    rest = sorted(names, key=lambda name: (name in relevance.derived, -variance.get(name, 0.0)))
     order = dict.fromkeys([*relevance.relevant[:MOST_RELEVANT], *read, *rest])
     return [name for name in order if name in names][: MOST_READ if read else MOST_COLUMNS]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.episodes.evidence import arrived
+from policygen.episodes.evidence import make_episodes
 from policygen.episodes.exact import FiniteMDP
 from policygen.episodes.race import Race
 from policygen.episodes.requirements import excess
@@ -78,7 +78,7 @@ class Search:
         score = self.best_score = assessment.best_score
         validation = self.validation = assessment.validation
         standing = Standing(*_mean_and_episodes(score), *_mean_and_episodes(validation))
-        self.buffer.add(arrived(assessment.attempt.number, assessment.trajectories, self.task))
+        self.buffer.add(make_episodes(assessment.attempt.number, assessment.trajectories, self.task))
         return self.add(replace(assessment.attempt, standing=standing))
 
     def add(self, attempt: Attempt) -> Attempt:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from policygen.episodes.exact import best_return, finite_mdp
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import ROUNDING, episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault, UsageError
 from policygen.policies.linear import constant_policy

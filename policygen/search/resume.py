@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.episodes.evidence import arrived
+from policygen.episodes.evidence import make_episodes
 from policygen.episodes.exact import exact_score
 from policygen.errors import EnvironmentFault, LogbookError, PathError, UsageError
 from policygen.files import damaged, find_run
@@ -182,7 +182,7 @@ def _restore(search: Search, logbook: Logbook, config: RunConfig) -> None:
             if attempt.score is not None and not REPEATS.of(attempt):
                 with suppress(EnvironmentFault):  # leave out episodes that can no longer be played
                     for some in runner.replayed(attempt):
-                        buffer.add(arrived(attempt.number, some, search.task))
+                        buffer.add(make_episodes(attempt.number, some, search.task))
         best, policy = search.best, search.incumbent
         if best is None or policy is None:
             return

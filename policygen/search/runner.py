@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from policygen.episodes.exact import Sampler, exact_score
-from policygen.episodes.players import Players, evaluate
 from policygen.episodes.race import Course, Levels, race
 from policygen.episodes.requirements import Penalty, Requirements, Violations, excess
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_of_returns
+from policygen.episodes.simulator import ParallelSimulator, evaluate
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
 from policygen.policies.linear import constant_policy
@@ -85,7 +85,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self._buffer = search.buffer
         self._requirements = Requirements(search.task)
         self.tell = tell
-        self.players = Players(search.task, config.jobs, step_timeout=config.step_timeout)
+        self.players = ParallelSimulator(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # consecutive proposals for which the environment failed
         self._started = time.perf_counter() - (search.attempts[-1].counts.wall_seconds if search.attempts else 0.0)
 

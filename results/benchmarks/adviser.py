@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.exact import Sampler, expected_return, finite_mdp
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds, half_interval
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Actor
 from policygen.extensions.learners.q import CellView, Vector, learn_tables
 from policygen.files import write_atomically

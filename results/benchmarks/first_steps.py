@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from measurements import HERE, Measurements, parser_of
 
-from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.llm.messages import Exchange
 from policygen.llm.store import Transcript
 from policygen.policies.parse import parse
@@ -67,7 +67,7 @@ def recorded(case: str) -> tuple[Task, Policy, Policy | None, TuningState | None
 @contextlib.contextmanager
 def trials_of(task: Task, seed: int, episodes: int, first_step: float = FIRST_STEP) -> Iterator[Trials]:
     """Within it, the episodes that a search may play, with a stream of seeds of its own."""
-    with Players(task, 1) as players:
+    with ParallelSimulator(task, 1) as players:
 
         def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> Vector:
             played = players.play_many(policies, seeds)

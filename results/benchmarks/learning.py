@@ -25,8 +25,8 @@ import numpy as np
 from measurements import Measurements, parser_of
 
 import policygen
-from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import evaluate
 from policygen.extensions.plants.plant import FITTED_PLANT
 
 HERE = Path(__file__).parent

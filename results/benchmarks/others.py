@@ -31,8 +31,8 @@ from gymnasium.wrappers import FlattenObservation, RescaleAction
 from measurements import HERE, Measurements, parser_of
 
 import policygen
-from policygen.episodes.players import evaluate
 from policygen.episodes.score import score_of_returns
+from policygen.episodes.simulator import evaluate
 from policygen.errors import UsageError
 from policygen.llm.messages import Exchange
 from policygen.llm.store import Transcript

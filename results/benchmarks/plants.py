@@ -24,8 +24,8 @@ from gymnasium import spaces
 from measurements import Measurements, parser_of
 
 import policygen
-from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import evaluate
 from policygen.episodes.vector import Array, Dynamics, DynamicsEnv, StepResult
 
 COLUMNS = ("task", "method", "seed", "episodes", "steps", "all_episodes", "all_steps", "score", "seconds")

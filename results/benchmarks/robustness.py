@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from measurements import Measurements, parser_of
 
 import policygen
-from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import evaluate
 from policygen.extensions.plots.style import OKABE_ITO, save, style
 from policygen.tasks.task import Perturbation, perturbation
 

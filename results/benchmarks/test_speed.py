@@ -14,8 +14,8 @@ from speed_parts import measure, sides
 from speed_parts.measure import Missing, Promise, Sample, alternating, measured
 from speed_parts.promises import PROMISES
 
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.tasks.load import load_task
 

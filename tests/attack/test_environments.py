@@ -13,7 +13,7 @@ import pytest
 from attacks import Tallies
 from support import CHECKOUT, Line, Written, attempts_of, discovered, fenced, the_run, transcript_of
 
-from policygen.episodes.players import Players
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.errors import EnvironmentFault
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
@@ -124,7 +124,7 @@ def test_worker_processes_serve_the_next_attempt(fault: str, tally: Tallies, mon
     monkeypatch.setenv("PYTHONPATH", str(Path(faulty.__file__).parent), prepend=":")
     held = tally("worker processes survive what an environment does to them")
     task = task_with(fault)
-    with Players(task, jobs=2, step_timeout=0.5) as players, held.one():
+    with ParallelSimulator(task, jobs=2, step_timeout=0.5) as players, held.one():
         players.isolated = True
         with pytest.raises(EnvironmentFault, match=f"Zoo-{fault}-v0"):
             players.play(policy_of(task, ONES), (1, 2, 3, 4))

@@ -11,8 +11,8 @@ from played import assert_same
 from support import PAIR
 
 from policygen.episodes.buffer import EPISODE_OVERHEAD, KEPT_EXTREMES, ReplayBuffer, count_visits
-from policygen.episodes.evidence import Episode, arrived
-from policygen.episodes.players import Simulator
+from policygen.episodes.evidence import Episode, make_episodes
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import LogbookError
 from policygen.policies.features import cell_reader
@@ -95,8 +95,8 @@ def test_a_saved_buffer_is_loaded_equal(tmp_path, name):
     task = load_task(name)
     buffer = ReplayBuffer()
     with Simulator(task) as simulator:
-        buffer.add(arrived(0, simulator.play(RandomActor(task, 0), range(5)), task))
-        buffer.add(arrived(3, simulator.play(RandomActor(task, 1), range(7, 9)), task))
+        buffer.add(make_episodes(0, simulator.play(RandomActor(task, 0), range(5)), task))
+        buffer.add(make_episodes(3, simulator.play(RandomActor(task, 1), range(7, 9)), task))
     buffer.save(tmp_path / "buffer.npz")
     loaded = ReplayBuffer.load(tmp_path / "buffer.npz")
     assert (len(loaded), loaded.transitions) == (len(buffer), buffer.transitions)
@@ -195,7 +195,7 @@ def test_visits_are_the_same_counted_at_once_or_prompt_by_prompt(name: str) -> N
             actions = chosen.astype(np.float32 if task.action_space == "box" else np.int16)
             rewards = np.ones(length, np.float32)
             played.append(Trajectory(observations, actions, rewards, float(length), seed, bool(seed), not seed))
-        buffer.add(arrived(attempt, played, task))
+        buffer.add(make_episodes(attempt, played, task))
         fresh = ReplayBuffer()
         fresh.add(buffer)
         mine, theirs = count_visits(buffer, reader), count_visits(fresh, reader)

@@ -14,8 +14,8 @@ from played import CARTPOLE, assert_equal, assert_same, by_hand, needs_envpool, 
 from support import discovered
 
 from policygen.episodes.copies import COPIES, STEP_BY_STEP, PooledCopies, pool_for
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
@@ -206,7 +206,7 @@ def test_an_episode_in_envpool_depends_on_its_policy_and_seed_and_has_gymnasiums
     usual = int(np.median([t.length for t in pooled]))
     with Simulator(replace(policy.task, max_steps=usual - 1)) as simulator:
         assert not same_law(pooled, simulator.play(policy, seeds)), "the comparison notices a step"
-    monkeypatch.setattr(PooledCopies, "most", 3)
+    monkeypatch.setattr(PooledCopies, "max_copies", 3)
     assert_equal(pool.play(policy, seeds[:7]), pooled[:7])
 
 

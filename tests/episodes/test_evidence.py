@@ -20,7 +20,7 @@ from policygen.episodes.evidence import (
     relevance_of,
     shortfall,
 )
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.tasks.load import load_task
 from policygen.tasks.spaces import Observation
@@ -175,8 +175,8 @@ def test_forces_follow_from_the_state_and_rates_that_share_a_description_do_not(
     pytest.importorskip("mujoco")
     humanoid = load_task("Humanoid-v5")
     found = relevance_of([played(np.zeros(9), RNG.normal(size=(10, 348)), np.zeros((9, 17)), ended=False)], humanoid)
-    assert {"abdomen_y_effort", "torso_inertia_0", "pelvis_speed_vx"} <= found.further
-    assert len(found.further) == 348 - 45
+    assert {"abdomen_y_effort", "torso_inertia_0", "pelvis_speed_vx"} <= found.derived
+    assert len(found.derived) == 348 - 45
     walker = load_task("bipedalwalker")
     steps = played(np.zeros(9), RNG.normal(size=(10, 24)), np.zeros((9, 4)), ended=False)
-    assert relevance_of([steps], walker).further == frozenset()
+    assert relevance_of([steps], walker).derived == frozenset()

@@ -11,8 +11,8 @@ import pytest
 from support import discovered
 
 from policygen.episodes.exact import FiniteMDP, best_return, exact_score, finite_mdp
-from policygen.episodes.players import Simulator, evaluate
 from policygen.episodes.score import number
+from policygen.episodes.simulator import Simulator, evaluate
 from policygen.policies.table import TablePolicy
 from policygen.tasks.load import load_task
 

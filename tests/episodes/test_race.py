@@ -8,10 +8,10 @@ from exporting import written
 from support import BEST_LAKE
 
 from policygen.episodes.exact import finite_mdp
-from policygen.episodes.players import Players
 from policygen.episodes.race import Course, Levels, Race, race
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score, episode_seeds, score_of_returns
+from policygen.episodes.simulator import ParallelSimulator
 
 
 def scored(*returns: float, violated: int = 0, allowed: float = 0.0) -> Score:
@@ -59,7 +59,7 @@ def test_a_race_is_prolonged_while_undecided_and_no_seed_is_played_twice() -> No
     alike = written("left = 0\nright = angle + 0.25*spin + 0.04*position + 0.0801*velocity", "cartpole")
     bad = written("left = 0\nright = 1", "cartpole")
     played: list[int] = []
-    with Players(good.task) as players:
+    with ParallelSimulator(good.task) as players:
 
         def play(policy, seeds):
             played.extend(seeds)

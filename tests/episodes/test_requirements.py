@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import binomtest
 from support import ALWAYS_RIGHT
 
-from policygen.episodes.players import Simulator, evaluate
 from policygen.episodes.requirements import Penalty, Requirements, Violations, excess
+from policygen.episodes.simulator import Simulator, evaluate
 from policygen.episodes.trajectory import RandomActor, Trajectory
 from policygen.errors import TaskError
 from policygen.policies.parse import parse

@@ -10,8 +10,8 @@ import pytest
 from played import CARTPOLE, CLUMSY, copies_of, policy_for
 from support import discovered
 
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import STRENGTHS, HeldRandomActor, RandomActor
 from policygen.tasks.environments import make_env
 from policygen.tasks.load import load_task

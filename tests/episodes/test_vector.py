@@ -14,8 +14,8 @@ import pytest
 from gymnasium.envs.classic_control import AcrobotEnv
 from played import CARTPOLE, CLUMSY, assert_equal, assert_same, by_hand, copies_of, policy_for
 
-from policygen.episodes.players import Players, Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import ParallelSimulator, Simulator
 from policygen.episodes.vector import VECTOR_COPIES, VectorCopies, has_vector_form
 
 EPISODES = [
@@ -64,10 +64,10 @@ def test_many_policies_side_by_side_play_what_each_plays_alone(monkeypatch: pyte
     texts = (CLUMSY, "left = 0\nright = 2*angle + spin", "left = 0\nright = 2.5*angle + 0.3*spin", CLUMSY)
     policies: list[Any] = [policy_for("cartpole", text) for text in texts]
     seeds = episode_seeds(0, "engines", 6)
-    with Players(CARTPOLE) as players:
+    with ParallelSimulator(CARTPOLE) as players:
         alone = [players.play(policy, seeds) for policy in policies]
         for room in (VECTOR_COPIES, 13, 5):  # all at once, two at a time, each by itself
-            monkeypatch.setattr(VectorCopies, "most", room)
+            monkeypatch.setattr(VectorCopies, "max_copies", room)
             for some in (slice(None), slice(1, 3)):
                 for one, other in zip(players.play_many(policies[some], seeds), alone[some], strict=True):
                     assert_equal(one, other)

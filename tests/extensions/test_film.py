@@ -15,7 +15,7 @@ from PIL import Image
 from support import environment
 
 import policygen
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
 from policygen.extensions import film

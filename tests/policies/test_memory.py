@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import policygen
-from policygen.episodes.players import Players, Simulator
+from policygen.episodes.simulator import ParallelSimulator, Simulator
 from policygen.errors import PolicyError
 from policygen.policies import Policy, TablePolicy
 from policygen.policies.policy import from_record
@@ -101,7 +101,7 @@ def test_rows_that_belong_to_no_episode_are_refused():
         cartpole.act(np.zeros((3, 4)), cartpole.start(2))
 
 
-def plays(policy: Policy, players: Simulator | Players, seeds: range) -> list[tuple[bytes, bytes]]:
+def plays(policy: Policy, players: Simulator | ParallelSimulator, seeds: range) -> list[tuple[bytes, bytes]]:
     return [(t.observations.tobytes(), t.actions.tobytes()) for t in players.play(policy, seeds)]
 
 
@@ -114,10 +114,10 @@ def test_every_engine_and_worker_processes_play_the_same_episodes_to_the_last_bi
         vector = plays(cartpole, simulator, seeds)
     assert all(actions for _, actions in vector)
     for name in ("SECONDS_WORTH_SHARING", "SECONDS_WORTH_STARTING"):
-        monkeypatch.setattr(f"policygen.episodes.players.{name}", -1.0)
-    with Players(task, jobs=2) as two:
+        monkeypatch.setattr(f"policygen.episodes.simulator.{name}", -1.0)
+    with ParallelSimulator(task, jobs=2) as two:
         assert plays(cartpole, two, seeds) == vector
-    monkeypatch.setattr("policygen.episodes.players.has_vector_form", lambda env: False)
+    monkeypatch.setattr("policygen.episodes.simulator.has_vector_form", lambda env: False)
     with Simulator(task) as simulator:
         assert simulator.engine == "copies"
         assert plays(cartpole, simulator, seeds) == vector

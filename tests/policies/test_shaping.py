@@ -7,7 +7,7 @@ import pytest
 from refining import policy_of
 from support import ARM
 
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.errors import PolicyError
 from policygen.extensions.objectives import summands
 from policygen.policies.parse import ParseResult, parse

@@ -16,7 +16,7 @@ from support import ALWAYS_LEFT, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
 from policygen.episodes.buffer import ReplayBuffer, count_visits
-from policygen.episodes.evidence import Episode, Relevance, arrived
+from policygen.episodes.evidence import Episode, Relevance, make_episodes
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
@@ -209,7 +209,7 @@ def lost(mine: list[np.ndarray], best: list[np.ndarray], first_seed: int = 0, en
             observations = np.linspace(0, 1, 4 * (n + 1), dtype=np.float32).reshape(n + 1, 4)
             actions, paid = np.zeros(n, np.int16), rewards.astype(np.float32)
             trajectories.append(Trajectory(observations, actions, paid, float(rewards.sum()), seed, over, not over))
-        buffer.add(arrived(number, trajectories, task))
+        buffer.add(make_episodes(number, trajectories, task))
         policy = saved(parse(reply, task, "table").policy)
         attempts.append(Attempt(number, policy, None, Played.of(trajectories)))
     context = replace(new_search(task).context(RunConfig(task="cartpole")), buffer=buffer)

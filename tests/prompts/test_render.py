@@ -16,9 +16,9 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.episodes.evidence import arrived
-from policygen.episodes.players import Simulator
+from policygen.episodes.evidence import make_episodes
 from policygen.episodes.score import episode_seeds, sampled_score
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
 from policygen.llm.messages import CHARACTERS_PER_TOKEN, Message
@@ -288,7 +288,7 @@ def test_worst_episodes_hold_a_won_one_only_if_all_were_won() -> None:
             rewards = np.zeros(4 + seed, np.float32)
             rewards[-1] = value
             rows, actions = np.zeros((len(rewards) + 1, 1), np.float32), np.zeros(len(rewards), np.int16)
-            buffer.add(arrived(best.number, [Trajectory(rows, actions, rewards, value, seed, True, False)], task))
+            buffer.add(make_episodes(best.number, [Trajectory(rows, actions, rewards, value, seed, True, False)], task))
         some = dataclasses.replace(context, buffer=buffer, task=task)
         worst = [view.episode_return for view in template_variables(some, config)["worst_episodes"]]
         return worst, texts(render_prompt(some, config))[1]
@@ -331,7 +331,7 @@ def test_a_prompt_after_twenty_attempts_and_episodes_of_500_steps_is_short() -> 
             actions[changed] = 1 - actions[changed]
             policy = best if number == 15 else TablePolicy.from_actions(task, actions)
             trajectories = simulator.play(policy, episode_seeds(0, "bench", 20))
-            search.buffer.add(arrived(number, trajectories, task))
+            search.buffer.add(make_episodes(number, trajectories, task))
             score = sampled_score(trajectories, simulator.engine)
             search.add(Attempt(number, saved(policy), score, Played.of(trajectories), accepted=number in (1, 15)))
     search.best = search.attempts[14]

@@ -12,8 +12,8 @@ from searched import made
 from support import Written, attempts_of, fenced
 
 import policygen
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import Score, sampled_score, score_of_returns
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse

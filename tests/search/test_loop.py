@@ -27,8 +27,8 @@ from support import (
 )
 
 import policygen
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.policies.parse import parse
 from policygen.runs.notes import IDEA, MOST_UNDEFINED, UNDEFINED, undefined_words
 from policygen.search.resume import load_run

@@ -16,7 +16,7 @@ from planted import PENDULUM
 from searched import made, searched
 from support import Line, Written, attempts_of, fenced, figure, page_of, the_run
 
-from policygen.episodes import players as workers
+from policygen.episodes import simulator as workers
 from policygen.errors import UsageError
 from policygen.extensions.plants import tuning as model
 from policygen.runs.attempt import steps_played

@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 
 import policygen
-from policygen.episodes.players import evaluate
+from policygen.episodes.simulator import evaluate
 from policygen.errors import EnvironmentFault, PolicyError, TaskError
 from policygen.extensions.export.formats import exported
 from policygen.policies.linear import LinearPolicy

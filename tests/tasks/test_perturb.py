@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from policygen.episodes.players import Players
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError, UsageError
 from policygen.policies.parse import parse
@@ -103,10 +103,10 @@ def test_random_actions_before_the_start_count_for_no_limit() -> None:
     task = perturbed("random_start=30")
     first, *_ = make_env(task).reset(seed=1)
     assert np.abs(first - gym.make("Pendulum-v1").reset(seed=1)[0]).max() > 0.1
-    with Players(task, 1) as players:
+    with ParallelSimulator(task, 1) as players:
         assert [len(episode.rewards) for episode in players.play(RandomActor(task, 0), (1, 2))] == [200, 200]
     falling = perturbed("random_start=50", name="cartpole")  # far more than random actions survive
-    with Players(falling, 1) as players:
+    with ParallelSimulator(falling, 1) as players:
         assert np.mean([len(episode.rewards) for episode in players.play(RandomActor(falling, 0), range(5))]) > 3
 
 
@@ -155,7 +155,7 @@ def test_the_seed_of_an_episode_decides_whoever_plays_it() -> None:
     assert actor is not None
 
     def returns(played: Task, seeds: tuple[int, ...], jobs: int) -> list[float]:
-        with Players(played, jobs) as players:
+        with ParallelSimulator(played, jobs) as players:
             players.isolated = jobs > 1  # in processes that keep their environments
             return [sum(episode.rewards) for episode in players.play(actor, seeds)]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from policygen.episodes.exact import best_return, exact_score, finite_mdp
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.extensions.plants.equations import Equations, read_start
 from policygen.extensions.plants.fit import Transitions

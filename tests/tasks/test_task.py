@@ -8,8 +8,8 @@ from dataclasses import replace
 import gymnasium as gym
 import pytest
 
-from policygen.episodes.players import Simulator
 from policygen.episodes.requirements import Requirements
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
 from policygen.search.resume import preview

@@ -10,7 +10,7 @@ import pytest
 from support import Written, fenced
 
 import policygen
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import EnvironmentFault
 from policygen.tasks import warmup

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.play import Array, Copies, Flags, Stepped, play, play_together
+from policygen.episodes.play import Array, Copies, Flags, StepOutput, play, play_together
 from policygen.episodes.requirements import Penalty
 from policygen.episodes.trajectory import Actor, Trajectory
 from policygen.extensions.plants.equations import Column, Equations, read_start
@@ -178,11 +178,11 @@ class PlantCopies(Copies):
     """
 
     engine: ClassVar[str] = "plant"
-    most_idle: ClassVar[float] = 0.5
+    max_idle: ClassVar[float] = 0.5
 
     def __init__(self, plant: FittedPlant, starts: Column | None = None) -> None:
         self._plant, self._equations, self._starts = plant, plant.equations, starts
-        self.most = LANES if starts is None else len(starts)
+        self.max_copies = LANES if starts is None else len(starts)
         self._low, self._high = plant.low[:, None], plant.high[:, None]
 
     def begin(self, seeds: Sequence[int], /) -> Array:
@@ -210,7 +210,7 @@ class PlantCopies(Copies):
             start[[*self._equations.task.observation_names, *stated.hidden].index(name)] = getattr(rng, word)(*numbers)
         return np.asarray(start, np.float64)
 
-    def step(self, actions: npt.NDArray[Any], /) -> Stepped:
+    def step(self, actions: npt.NDArray[Any], /) -> StepOutput:
         """Step every copy; see `Copies`."""
         equations, plant = self._equations, self._plant
         n = len(self._state[0])
@@ -248,4 +248,4 @@ def play_in_plant(
         starts: first observations, shape (seeds, d), instead of those that the seeds draw; only with a single actor.
     """
     copies = PlantCopies(plant, starts)
-    return play_together(partial(play, plant.equations.task, copies), actors, seeds, copies.most)
+    return play_together(partial(play, plant.equations.task, copies), actors, seeds, copies.max_copies)

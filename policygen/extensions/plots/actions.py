@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, new_figure, save, style, with_unit

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from policygen.episodes.copies import pool_for
-from policygen.episodes.players import Players
 from policygen.episodes.requirements import Requirements
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, new_figure, style, with_unit
 from policygen.policies.policy import Policy
@@ -57,7 +57,7 @@ def scored_episodes(policy: Policy, episodes: int, seed: int) -> list[Trajectory
     if pool_for(policy.task, 1) is not None:
         what = "EnvPool scores this task and starts episodes differently; these are episodes of Gymnasium"
         warnings.warn(what, stacklevel=2)
-    with Players(policy.task, use_pool=False) as players:
+    with ParallelSimulator(policy.task, use_pool=False) as players:
         return list(players.play(policy, episode_seeds(seed, "evaluation", episodes)))
 
 

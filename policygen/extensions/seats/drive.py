@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from policygen.episodes.buffer import ReplayBuffer
-from policygen.episodes.evidence import arrived
-from policygen.episodes.players import Simulator, evaluate
+from policygen.episodes.evidence import make_episodes
 from policygen.episodes.score import Score, engine_words, episode_seeds, sampled_score
+from policygen.episodes.simulator import Simulator, evaluate
 from policygen.episodes.trajectory import Indices, Rows, Trajectory
 from policygen.errors import BudgetExhausted, PolicyError, UsageError
 from policygen.extensions.seats.session import (
@@ -361,7 +361,7 @@ def drive(driver: Driver, episodes: int) -> dict[str, Any]:
         driver.ended.sort(key=lambda trajectory: seeds.index(trajectory.seed))
         if driver.ended:
             buffer = ReplayBuffer()
-            buffer.add(arrived(1, driver.ended, task))
+            buffer.add(make_episodes(1, driver.ended, task))
             buffer.save(session.folder / "episodes.npz")
         if (table := table_of(driver)) is not None:
             table.save(session.folder / BEST)

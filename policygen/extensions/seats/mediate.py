@@ -16,8 +16,8 @@ import gymnasium as gym
 import numpy as np
 from scipy.stats import binomtest
 
-from policygen.episodes.players import Simulator
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import Simulator
 from policygen.errors import BudgetExhausted
 from policygen.extensions.seats.session import (
     ProgramProvider,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from policygen.episodes.exact import finite_mdp
-from policygen.episodes.players import Players, evaluate
 from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, sampled_score, score_with_violations
+from policygen.episodes.simulator import ParallelSimulator, evaluate
 from policygen.episodes.trajectory import RandomActor, chunks
 from policygen.errors import UsageError
 from policygen.llm.base import read_reply
@@ -65,7 +65,7 @@ def reward(
         raise UsageError("name one task, or several different ones")
     scales: dict[str, tuple[float, float]] = {}
     for name, one in tasks.items():
-        with Players(one, jobs) as players:
+        with ParallelSimulator(one, jobs) as players:
             seeds = episode_seeds(seed, "reward, random actions", RANDOM_EPISODES)
             random = sampled_score(players.play(RandomActor(one, seed), seeds), players.engine).mean
         target = one.optimum.value if one.optimum is not None else one.solved
@@ -166,7 +166,7 @@ class Reward:
         if finite_mdp(task) is not None:
             return [self._score_alone(task, policy) for policy in policies]
         scores: list[Score | None] = []
-        with Players(task, self.jobs) as players:
+        with ParallelSimulator(task, self.jobs) as players:
             for some in chunks(policies, MOST_TOGETHER):
                 try:
                     played = players.play_many(some, self.seeds)

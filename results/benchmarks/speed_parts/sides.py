@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from policygen.episodes.players import Players
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.export.formats import exported
 from policygen.policies.linear import LinearPolicy
@@ -274,7 +274,7 @@ def refinement(name: str) -> Iterator[Sample]:
         for candidate in candidates[:few]:
             plain_loop(policy.task, candidate.act_one, seeds)
 
-    with Players(policy.task) as players:
+    with ParallelSimulator(policy.task) as players:
         ours = functools.partial(players.play_many, candidates, seeds)
         yield alternating(ours, theirs, CANDIDATES / few)
 
@@ -290,7 +290,7 @@ def tuning(task: str, text: str) -> Iterator[Sample]:
             assert isinstance(candidate, LinearPolicy)
             plain_loop(policy.task, _with_memory(candidate), seeds)
 
-    with Players(policy.task) as players:
+    with ParallelSimulator(policy.task) as players:
         players.isolated = True
         ours = functools.partial(players.play_many, candidates, seeds)
         yield alternating(ours, theirs, CANDIDATES / few, time.perf_counter)
@@ -334,10 +334,10 @@ def own_share() -> Iterator[Sample]:
 
 @contextmanager
 def _clocked_episodes() -> Iterator[list[float]]:
-    """Yield the list of the seconds that each call of `Players.play` takes, in this process and in others."""
-    original, seconds, depth = Players.play, list[float](), 0
+    """Yield the list of the seconds that each call of `ParallelSimulator.play` takes, in this process and in others."""
+    original, seconds, depth = ParallelSimulator.play, list[float](), 0
 
-    def clocked(self: Players, *arguments: Any) -> list[Trajectory]:
+    def clocked(self: ParallelSimulator, *arguments: Any) -> list[Trajectory]:
         nonlocal depth
         depth, began = depth + 1, time.perf_counter()
         try:
@@ -347,8 +347,8 @@ def _clocked_episodes() -> Iterator[list[float]]:
             if not depth:
                 seconds.append(time.perf_counter() - began)
 
-    Players.play = clocked  # type: ignore[method-assign, assignment]
+    ParallelSimulator.play = clocked  # type: ignore[method-assign, assignment]
     try:
         yield seconds
     finally:
-        Players.play = original  # type: ignore[method-assign]
+        ParallelSimulator.play = original  # type: ignore[method-assign]

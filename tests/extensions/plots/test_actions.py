@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from toys import HALVES, MOVES, SQUARE, TORQUE, linear, table, toy
 
-from policygen.episodes.players import Simulator
+from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import UsageError
 from policygen.extensions.plots.actions import action_figure

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import Line
 
-from policygen.episodes.players import Players
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plots.traces import best_median_worst, traces_figure
 from policygen.policies.parse import parse
@@ -24,7 +24,7 @@ STEADY = "left = 0\nright = 10*angle + 3*spin + 0.5*velocity + 0.3*position\n"
 
 def played(task: Task, count: int = 4) -> list[Trajectory]:
     policy = parse(STEADY, task, "linear").policy
-    with Players(task, 1) as players:
+    with ParallelSimulator(task, 1) as players:
         return players.play(policy, range(count))
 
 

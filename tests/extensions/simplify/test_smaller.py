@@ -14,9 +14,9 @@ from support import ARM, figure
 
 import policygen
 from policygen.episodes.exact import finite_mdp
-from policygen.episodes.players import Players
 from policygen.episodes.race import Course, race
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import ParallelSimulator
 from policygen.extensions.simplify.smaller import MARGIN, simplify, smaller, tree_rules, with_digits
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
@@ -27,7 +27,7 @@ from policygen.tasks.task import Requirement
 
 
 def course_for(policy: Policy, count: int, seed: int = 900) -> Course:
-    players, seeds = Players(policy.task), episode_seeds(seed, "test", count)
+    players, seeds = ParallelSimulator(policy.task), episode_seeds(seed, "test", count)
     return Course(policy.task, seeds, players.play, players.engine, finite_mdp(policy.task))
 
 

@@ -13,8 +13,8 @@ from support import BEST_LAKE, LEANING, MALFORMED_LAKE, NO_POLICY, fenced
 
 import policygen
 from policygen.episodes.exact import exact_score, finite_mdp
-from policygen.episodes.players import evaluate
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import evaluate
 from policygen.errors import EnvironmentFault, UsageError
 from policygen.extensions.training.reward import Reward, reply_text
 from policygen.policies.policy import Policy
@@ -150,7 +150,7 @@ def test_a_broken_environment_ends_the_training(reward: Reward, monkeypatch: pyt
     def broken(*arguments: object, **options: object) -> None:
         raise EnvironmentFault("the simulator is gone")
 
-    monkeypatch.setattr("policygen.episodes.players.play", broken)
+    monkeypatch.setattr("policygen.episodes.simulator.play", broken)
     with pytest.raises(EnvironmentFault, match="the simulator is gone"):
         reward(None, [BALANCING])
 

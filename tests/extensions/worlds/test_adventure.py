@@ -7,7 +7,7 @@ import copy
 import gymnasium as gym
 import pytest
 
-from policygen.episodes.players import evaluate
+from policygen.episodes.simulator import evaluate
 from policygen.extensions.worlds.adventure import COMMANDS
 from policygen.policies.parse import parse
 from policygen.policies.policy import from_record

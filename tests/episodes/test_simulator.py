@@ -14,9 +14,9 @@ from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from played import assert_equal, policy_for
 from support import discovered
 
-from policygen.episodes import players as workers
-from policygen.episodes.players import Players, Simulator
+from policygen.episodes import simulator as workers
 from policygen.episodes.score import episode_seeds
+from policygen.episodes.simulator import ParallelSimulator, Simulator
 from policygen.episodes.trajectory import RandomActor
 from policygen.errors import TaskError
 from policygen.policies.parse import parse
@@ -52,12 +52,12 @@ def test_workers_and_copies_play_the_same_episodes_in_order(
     policies = [made(scale) for scale in (0.1, 1.0, 5.0)]
     monkeypatch.setattr(workers, "has_vector_form", lambda env: False)
     shared: list[int] = []
-    distribute = Players._play_in_workers
+    distribute = ParallelSimulator._play_in_workers
     monkeypatch.setattr(
-        Players, "_play_in_workers", lambda self, work: shared.append(len(work)) or distribute(self, work)
+        ParallelSimulator, "_play_in_workers", lambda self, work: shared.append(len(work)) or distribute(self, work)
     )
     task = replace(policies[0].task, max_steps=40)  # the task asked for, not the policies' own
-    with Simulator(task) as copies, Players(task, jobs=2, use_pool=False) as players:
+    with Simulator(task) as copies, ParallelSimulator(task, jobs=2, use_pool=False) as players:
         expected = [copies.play(policy, SEEDS) for policy in policies]
         assert_equal(players.play(policies[0], SEEDS), expected[0])
         for played, alone in zip(players.play_many(policies, SEEDS), expected, strict=True):
@@ -85,7 +85,7 @@ def test_an_id_that_other_processes_lack_or_know_as_another_environment_is_playe
     task = replace(policy.task, gym_id=gym_id, max_steps=20)
     monkeypatch.setitem(gym.registry, gym_id, replace(gym.spec("Pendulum-v1"), id=gym_id, entry_point=Backwards))
     monkeypatch.setattr(workers, "_local_ids", set())
-    with Players(task, jobs=2) as players, Simulator(task) as simulator:
+    with ParallelSimulator(task, jobs=2) as players, Simulator(task) as simulator:
         players.play(policy, SEEDS[:1])
         assert_equal(players.play(policy, SEEDS), simulator.play(policy, SEEDS))
         assert workers._local_ids == {gym_id}
@@ -96,7 +96,7 @@ def test_a_process_that_dies_is_answered_with_a_sentence(monkeypatch: pytest.Mon
     monkeypatch.setenv("PYTHONPATH", str(Path(faulty.__file__).parent), prepend=":")
     task = replace(discovered("faulty:Zoo-calm-v0"), gym_id="faulty:Zoo-is-killed-v0")
     policy = parse("action_0 = 0\naction_1 = 1", task, "linear").policy
-    with Players(task, jobs=2) as players:
+    with ParallelSimulator(task, jobs=2) as players:
         players.isolated = True
         with pytest.raises(TaskError, match=r"a process that played .* was killed.* --jobs 1"):
             players.play(policy, SEEDS)

@@ -107,7 +107,7 @@ def _copies_of(task: Task, step_timeout: float, vectorise: bool) -> SingleCopies
     return VectorCopies(env, task.max_steps) if vectorised else SingleCopies(task, env, step_timeout)
 
 
-class Players(Simulator):
+class ParallelSimulator(Simulator):
     """Plays episodes as a `Simulator` does, in `jobs` processes if the work is large enough.
 
     Args:
@@ -151,7 +151,7 @@ class Players(Simulator):
     def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
         """Play each independent actor on the same seeds; see `Simulator.play`."""
         if not self._copies.by_row:
-            return play_together(self._play_here, actors, seeds, self._copies.most)
+            return play_together(self._play_here, actors, seeds, self._copies.max_copies)
         if self._has_to_be_timed((len(actors) - 1) * len(seeds)):
             return [self._play_here(actors[0], seeds), *self.play_many(actors[1:], seeds)]
         played = self._play_in_workers([(actor, list(seeds)) for actor in actors])
@@ -260,10 +260,10 @@ def evaluate(
     Args:
         policy: any policy; its own task unless `task` is given.
         seeds: environment seeds. An exact score needs none, but requirements of the task are checked in their episodes.
-        jobs, step_timeout: as in `Players`.
-        isolate_foreign: whether an environment of other packages plays in other processes, see `Players.isolated`.
+        jobs, step_timeout: as in `ParallelSimulator`.
+        isolate_foreign: whether an environment of another package always plays in other processes.
     """
     task = task or policy.task
-    with Players(task, jobs, step_timeout=step_timeout) as players:
+    with ParallelSimulator(task, jobs, step_timeout=step_timeout) as players:
         players.isolated = isolate_foreign and players.foreign
         return Course(task, seeds, players.play, players.engine, finite_mdp(task)).score(policy, len(seeds))
