@@ -60,20 +60,20 @@ _VERBS = {
 }
 _THING = re.compile(rf"\b(?:({'|'.join(robot.COLOURS)}) )?({'|'.join(robot.KINDS.values())})\b", re.IGNORECASE)
 
-# Whether to ask the planner, from the signs of a step and the episode's own random generator; the first step of an
+# Whether to ask the planner, from the inputs of a step and the episode's own random generator; the first step of an
 # episode asks in any case.
-Mediator = Callable[[robot.Signs, np.random.Generator], bool]
+Mediator = Callable[[robot.MediatorInputs, np.random.Generator], bool]
 LEARNED = "learned"
 MEDIATORS: dict[str, Mediator] = {
-    "always": lambda signs, rng: True,
-    "never": lambda signs, rng: False,
-    "random": lambda signs, rng: signs.ended > 0 or rng.random() < 0.5,
-    "hard-coded": lambda signs, rng: signs.ended > 0,
+    "always": lambda inputs, rng: True,
+    "never": lambda inputs, rng: False,
+    "random": lambda inputs, rng: inputs.ended > 0 or rng.random() < 0.5,
+    "hard-coded": lambda inputs, rng: inputs.ended > 0,
 }
 
 
 def _mediator_of(policy: Policy) -> Mediator:
-    return lambda signs, rng: bool(policy.act_one(np.array(signs)))
+    return lambda inputs, rng: bool(policy.act_one(np.array(inputs)))
 
 
 def learned_mediator(room: str, *, seed: int, episodes: int) -> Policy:
@@ -194,7 +194,7 @@ def _play(
     system = system_message("mediate", {"room": room, "coloured": room == robot.COLOURED})
     generators = [np.random.default_rng([seed, 1]) for seed in seeds]
     while running := [i for i, episode in enumerate(playing) if not episode.over]:
-        asking = [i for i in running if not playing[i].steps or asks(playing[i].signs, generators[i])]
+        asking = [i for i in running if not playing[i].steps or asks(playing[i].inputs, generators[i])]
         plans = session.answers(
             [plan_prompt(system, playing[i].report, room, session.config.prompt_tokens) for i in asking],
             lambda text, context: read_plan(text, *context),

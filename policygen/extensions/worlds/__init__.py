@@ -1,4 +1,4 @@
-"""Environments that Gymnasium lacks, registered with it under `policygen/` when this package is imported.
+"""Environments of policygen, registered with Gymnasium under `policygen/` when this package is imported.
 
 policygen imports it before it creates any environment. Other programs use `import policygen.extensions.worlds`, or the
 long form of the id: `gymnasium.make("policygen.extensions.worlds:policygen/Nim-v0")`.
@@ -10,8 +10,7 @@ import gymnasium as gym
 
 
 def _register(name: str, entry: str, steps: int, threshold: float | None, **arguments: str) -> None:
-    """Register an environment, once: registering it again would warn."""
-    if f"policygen/{name}-v0" not in gym.registry:
+    if f"policygen/{name}-v0" not in gym.registry:  # registering it again would warn
         gym.register(
             f"policygen/{name}-v0",
             f"{__name__}.{entry}",

@@ -1,4 +1,4 @@
-"""A small text adventure: five rooms, a lamp, a key, a locked chest in the dark, commands of verb and object."""
+"""A small text adventure: five rooms, a lamp, a key, a locked chest in the dark, and commands of a verb and a noun."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _State:
     score: int = 0
 
     def exits(self) -> dict[str, str]:
-        """Return the room behind each exit, by its direction."""
+        """Return the rooms that the exits lead to, by direction."""
         if self.room == "hall":
             return self.doors
         way = next(direction for direction, room in self.doors.items() if room == self.room)
@@ -43,7 +43,7 @@ class _State:
         return [thing for thing, room in _ROOM_OF.items() if room == self.room and thing not in self.carried]
 
     def carry_out(self, command: str) -> str:
-        """Change the state by a command, and return a sentence about the result."""
+        """Carry out a command, and return a sentence about the result."""
         verb, _, thing = command.partition(" ")
         if verb == "go":
             if thing not in self.exits():

@@ -1,4 +1,4 @@
-"""Nim and a maze: environments of finitely many states that publish their transitions, as Gymnasium's toy text does."""
+"""Nim and a maze: finite environments that publish their transitions, as Gymnasium's toy text does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Outcomes = list[tuple[float, int, float, bool]]
 
 
 class FiniteEnv(gym.Env[Any, Any]):
-    """An environment with published transitions, from which returns can be computed exactly; it starts in `start`.
+    """An environment with published transitions, from which expected returns can be computed exactly.
 
     Attributes:
         P: `P[state][action]` lists the outcomes of an action.
@@ -69,7 +69,6 @@ class NimEnv(FiniteEnv):
 
 
 def _outcomes_of_taking(sticks: int, taken: int) -> Outcomes:
-    """Return the outcomes after the agent has taken `taken` sticks."""
     if sticks == 0:  # the game is over
         return [(1.0, 0, 0.0, True)]
     if taken > sticks:

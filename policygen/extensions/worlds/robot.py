@@ -2,11 +2,11 @@
 
 The options (explore, go to, pick up, drop, open) behave like those of When2Ask (arXiv 2306.03604), including their
 flaws: exploring follows regular lanes, treats keys and boxes as free cells and can push against them forever, and a
-path is computed only once. A stuck robot therefore has to ask for another plan. A plan may name things that were not
-yet seen when it was made. Exploring then ends as soon as the next of them is seen. If it has not been seen by its turn,
-the plan ends.
+path is computed only once. A stuck robot therefore has to ask for another plan. A plan may name things that the robot
+has not seen yet. Exploring then ends as soon as the robot sees the next of them. If it has not seen a thing when its
+turn comes, the plan ends.
 
-The planner follows the rules of When2Ask's examples. It is not a language model.
+The planner is not a language model: it follows the rules of When2Ask's examples.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ KINDS = {KEY: "key", BOX: "box", DOOR: "door"}  # in the order of reports
 KINDS_IN = {room: ("key", "box", "door") if "Box" in room else ("key", "door") for room in ROOM_NAMES}
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 AHEAD: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (x, y) of a step, by direction: right, down, left, up
-_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # translates walls and doors to 1, all else to 0
-NOBODY = 4  # marks a cell without the robot; the robot's cell has its direction, 0 to 3
+_EDGES = bytes(kind in (WALL, DOOR) for kind in range(256))  # translates walls and doors to 1, everything else to 0
+NOBODY = 4  # in place of a direction (0 to 3), in cells without the robot
 
 
 class Thing(NamedTuple):
@@ -43,7 +43,7 @@ class Thing(NamedTuple):
 
 
 class View:
-    """The robot's view of the room, made from the map that a `LockedRoomEnv` returns."""
+    """The robot's view of the room, read from the map that a `LockedRoomEnv` returns."""
 
     __slots__ = ("_colours", "_height", "_kinds", "carried", "direction", "here")
 
@@ -60,17 +60,17 @@ class View:
         self.carried = (KINDS[held], COLOURS[self._colours[at]]) if held in KINDS else None
 
     def kind(self, cell: Cell) -> int:
-        """Return the known content of a cell."""
+        """Return the content of a cell, as far as it is known."""
         return int(self._kinds[cell[0] * self._height + cell[1]])
 
     def ahead(self, cell: Cell | None = None, direction: int | None = None) -> Cell:
-        """Return the next cell in a direction; by default, that in front of the robot."""
+        """Return the neighbouring cell in a direction; by default, the cell in front of the robot."""
         x, y = self.here if cell is None else cell
         dx, dy = AHEAD[self.direction if direction is None else direction]
         return x + dx, y + dy
 
     def things(self) -> Iterator[Thing]:
-        """Yield the known keys, then boxes, then doors, without the carried thing; each kind from left to right."""
+        """Yield the known keys, then boxes, then doors, except what the robot carries; each kind from left to right."""
         own = self.here[0] * self._height + self.here[1]
         for number, kind in KINDS.items():
             at = self._kinds.find(number)
@@ -103,7 +103,7 @@ _TURNS: tuple[list[int], ...] = ([], [RIGHT], [RIGHT, RIGHT], [LEFT])
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A part of a plan: a verb and its thing (`key`, `red key`, `box`, `door`); `explore` and `drop` have no thing."""
+    """One item of a plan: a verb and a thing (`key`, `red key`, `box`, `door`); `explore` and `drop` have no thing."""
 
     verb: str
     thing: str = ""
@@ -122,8 +122,8 @@ class Exploration:
     queue: deque[int]  # the actions to take next
     reached: bool = False  # whether the robot has reached the upper wall
 
-    def next(self, view: View, rng: np.random.Generator) -> int:
-        """Return the next action."""
+    def next_action(self, view: View, rng: np.random.Generator) -> int:
+        """Return the next action; `rng` draws turns at random."""
         blocked = view.kind(view.ahead()) in (WALL, DOOR)
         if not self.reached:
             if self.queue:
@@ -149,18 +149,20 @@ class Exploration:
 class PlanExecutor:
     """Carries out a plan, one action at a time."""
 
-    rng: np.random.Generator  # of the random turns of exploring
-    _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)  # with the places of their things
-    _running: deque[int] | Exploration | None = None  # the option under way: the actions left, or an exploration
-    _exploration: Exploration | None = None  # continued by the next `explore`, unless the robot goes to a thing before
+    rng: np.random.Generator  # for the random turns of exploring
+    _waiting: deque[tuple[Option, Cell | None]] = field(
+        default_factory=deque
+    )  # with the places of their things
+    _running: deque[int] | Exploration | None = None  # the current option: its remaining actions, or an exploration
+    _exploration: Exploration | None = None  # the next `explore` continues it, unless the robot goes to a thing first
 
     def follow(self, plan: Plan, view: View) -> None:
-        """Replace the plan; go to its things at the places known now."""
+        """Replace the plan; its things are where the robot has seen them by now."""
         self._running = None
         self._waiting = deque((option, place_of(option.thing, view)) for option in plan)
 
     def act(self, view: View) -> int:
-        """Return the next action: NOTHING after the end of the plan."""
+        """Return the next action; NOTHING when the plan is over."""
         if isinstance(self._running, Exploration) and self._sees_awaited(view):
             self._running = None
         while not self._running and not self.is_over(view):
@@ -170,27 +172,27 @@ class PlanExecutor:
             self._waiting.clear()
             return NOTHING
         if isinstance(self._running, Exploration):
-            action = self._running.next(view, self.rng)
+            action = self._running.next_action(view, self.rng)
             if view.is_complete():
                 self._running = None
             return action
         return self._running.popleft()
 
     def is_over(self, view: View) -> bool:
-        """Return whether the plan is over: no option is running, and none is left or the next thing was not seen."""
+        """Return whether no option is running, and none is left or the thing of the next one has not been seen."""
         if self._running:
             return False
         return not self._waiting or (self._awaits_thing() and not self._sees_awaited(view))
 
     def _awaits_thing(self) -> bool:
-        """Return whether the next option goes to a thing that had not been seen when the plan was made."""
+        """Return whether the next option goes to a thing that the robot had not seen when the plan was made."""
         return bool(self._waiting) and self._waiting[0][0].verb == GO_TO and self._waiting[0][1] is None
 
     def _sees_awaited(self, view: View) -> bool:
         return self._awaits_thing() and place_of(self._waiting[0][0].thing, view) is not None
 
     def _start(self, option: Option, place: Cell | None, view: View) -> deque[int] | Exploration | None:
-        """Return the actions or the exploration of an option; None or no actions if nothing can be done."""
+        """Return the actions of an option, or an exploration; None or no actions if the option is impossible."""
         if option.verb == EXPLORE:
             if view.is_complete() or self._sees_awaited(view):
                 return None
@@ -211,7 +213,7 @@ class PlanExecutor:
 
 
 def place_of(name: str, view: View) -> Cell | None:
-    """Return the place of a thing on the map: the last in the order of `View.things`; None if none has the name."""
+    """Return the place of the last thing in `View.things` with this name; None if there is none."""
     words = name.split()
     if not words:
         return None
@@ -221,7 +223,7 @@ def place_of(name: str, view: View) -> Cell | None:
 
 
 def path_to(place: Cell, view: View) -> list[int]:
-    """Return the fewest actions through known empty cells until the robot faces a place; empty without a path."""
+    """Return the shortest sequence of actions through known empty cells to face a place; empty without a path."""
     start = (*view.here, view.direction)
     reached, waiting = {start}, deque([(start, list[int]())])
     while waiting:
@@ -240,12 +242,12 @@ def path_to(place: Cell, view: View) -> list[int]:
 
 
 def _is_free(cell: Cell, view: View) -> bool:
-    """Return whether a thing may be put into a cell: it is known to be empty, with no door beside it."""
+    """Return whether a thing may be put into a cell: known to be empty, and not next to a door."""
     return view.kind(cell) == EMPTY and all(view.kind(view.ahead(cell, d)) != DOOR for d in range(4))
 
 
 def _exchange(view: View) -> list[int]:
-    """Return the actions that put the carried thing aside, at most two cells away, and pick up the one ahead."""
+    """Return the actions that drop the carried thing at most two cells away and pick up the one ahead."""
     for turn in (2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP, *_TURNS[-turn], PICK_UP]
@@ -259,7 +261,7 @@ def _exchange(view: View) -> list[int]:
 
 
 def _put_down(view: View) -> list[int]:
-    """Return the actions that put the carried thing into a cell next to the robot."""
+    """Return the actions that drop the carried thing into a cell next to the robot."""
     for turn in (0, 2, 1, 3):
         if _is_free(view.ahead(direction=(view.direction + turn) % 4), view):
             return [*_TURNS[turn], DROP]
@@ -271,10 +273,10 @@ def _put_down(view: View) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class RoomReport:
-    """The planner's input: the names of known things (keys, then boxes, then doors) and of the carried one.
+    """The planner's input: the names of known things (keys, then boxes, then doors), and of the carried thing.
 
-    Equal reports get equal plans, so a model is asked only once about them. Names have a colour (`red key`) if keys
-    differ in colour.
+    Equal reports get the same plan, so a model is asked about each only once. Names include the colour (`red key`) in
+    rooms with keys of several colours.
     """
 
     seen: tuple[str, ...]
@@ -284,9 +286,9 @@ class RoomReport:
 def plan_by_rules(report: RoomReport, room: str) -> Plan:
     """Return the plan by the rules of When2Ask's examples.
 
-    A key that fits the door is fetched and used. If no key is known, a box is opened; without boxes, the robot
-    explores. If no door is known yet, any key is picked up; one that does not fit is exchanged later. The rooms of
-    `ROOM_NAMES` differ in whether a plan continues after a key is picked up.
+    The robot fetches and uses a key that fits the door. If it knows no key, it opens a box; without boxes, it explores.
+    If it knows no door yet, it picks up any key, and exchanges it later if it does not fit. Whether a plan continues
+    after a key is picked up depends on the room.
     """
     keys, boxes, doors = ([name for name in report.seen if name.endswith(kind)] for kind in ("key", "box", "door"))
     has_key = report.carried.endswith("key")
@@ -306,8 +308,8 @@ def plan_by_rules(report: RoomReport, room: str) -> Plan:
     return (Option(EXPLORE),)
 
 
-class Signs(NamedTuple):
-    """The inputs by which a mediator decides whether to ask the planner."""
+class MediatorInputs(NamedTuple):
+    """The inputs from which a mediator decides whether to ask the planner."""
 
     new: int  # number of things first seen since the last question
     ended: int  # 1 if the plan is over, else 0
@@ -315,9 +317,9 @@ class Signs(NamedTuple):
 
 
 class RoomEpisode:
-    """An episode in `env`, a `LockedRoomEnv` of the kind `room`: the robot follows a plan until it gets another one.
+    """An episode in `env`, the `LockedRoomEnv` of `room`: the robot follows a plan until it gets another one.
 
-    Without a seed the episode continues with the generator of `env`.
+    Without a seed, the random generator of `env` continues.
     """
 
     def __init__(self, env: gym.Env[Any, Any], room: str, seed: int | None = None) -> None:
@@ -342,9 +344,9 @@ class RoomEpisode:
         return RoomReport(tuple(seen), name(*held) if held is not None else "")
 
     @property
-    def signs(self) -> Signs:
+    def inputs(self) -> MediatorInputs:
         """The mediator's current input."""
-        return Signs(len(self._known() - self._reported), int(self._plan_is_over), self._since)
+        return MediatorInputs(len(self._known() - self._reported), int(self._plan_is_over), self._since)
 
     def follow(self, plan: Plan) -> None:
         """Start following a new plan."""
@@ -353,7 +355,7 @@ class RoomEpisode:
         self._executor.follow(plan, self._view)
 
     def act(self) -> float:
-        """Take a step of the plan and return its reward; without a plan the robot does nothing."""
+        """Take one step of the plan and return the reward; without a plan, the robot does nothing."""
         action = self._executor.act(self._view)
         observation, reward, self.opened, truncated, _ = self._env.step(action)
         self._view = View(observation["image"])

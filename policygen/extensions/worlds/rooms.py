@@ -1,4 +1,4 @@
-"""Environments built on minigrid: a robot in a room with a locked door, and when to ask a planner for it."""
+"""Environments built on minigrid: a robot in a room with a locked door, and when to ask a planner for a plan."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from minigrid.minigrid_env import MiniGridEnv
 from policygen.extensions.worlds import robot
 
 MISSION = "open the door"
-LEAST, MOST = 5, 10  # fewest and most cells of a room's side, walls included
-STEPS = 100  # limit of an episode
+LEAST, MOST = 5, 10  # minimum and maximum number of cells along a room's side, walls included
+STEPS = 100  # maximum of an episode
 
 
 class LockedRoomEnv(MiniGridEnv):
     """A room with a locked door, seen three cells by three at a time.
 
-    A robot stands in a room whose size it does not know. One wall has a locked door, and somewhere there is the key of
-    its colour, on the floor or in a box. The robot sees the nine cells before it and beside it, and keeps a map of what
-    it has seen. The four rooms are those of When2Ask (arXiv 2306.03604), seed for seed; each is the environment
-    `policygen/ROOM-v0`. They differ in their things:
+    A robot stands in a room whose size it does not know. One wall has a locked door. The key of the door's colour lies
+    on the floor or in a box. The robot sees the nine cells in front of it and beside it, and keeps a map of what it has
+    seen. The four rooms are those of When2Ask (arXiv 2306.03604), seed for seed; each is the environment
+    `policygen/ROOM-v0`. They differ in the things they contain:
 
         | Room           | Things besides the door                                          |
         |----------------|------------------------------------------------------------------|
@@ -66,7 +66,7 @@ class LockedRoomEnv(MiniGridEnv):
         )
         self.observation_space = spaces.Dict({"image": spaces.Box(0, 10, (MOST, MOST, 4), np.uint8)})
 
-    # --- building a room, with the random draws of the published code -----------------------------------------------
+    # --- building a room, with the same random draws as the published code ------------------------------------------
 
     def _gen_grid(self, width: int, height: int) -> None:
         self.grid = Grid(width, height)
@@ -91,7 +91,7 @@ class LockedRoomEnv(MiniGridEnv):
         self._last_cell: robot.Cell | None = None
 
     def _furnish(self, colour: str) -> None:
-        """Put the things of the room into random cells; `colour` is that of the door."""
+        """Put the room's things into random cells; `colour` is the door's."""
         if self._room == "SimpleDoorKey":
             self._put(Key(colour))
         elif self._room == "KeyInBox":
@@ -107,7 +107,7 @@ class LockedRoomEnv(MiniGridEnv):
             self._put(Box(colour), before_door=False)
 
     def _put(self, thing: WorldObj, *, before_door: bool = True) -> None:
-        """Put a thing into a random free cell; without `before_door`, not into the one in front of the door."""
+        """Put a thing into a random free cell, which may be the one in front of the door if `before_door`."""
         self.place_obj(
             thing, (0, 0), self._size, None if before_door else lambda env, place: tuple(place) == self._front
         )
@@ -115,13 +115,13 @@ class LockedRoomEnv(MiniGridEnv):
     # --- observations ----------------------------------------------------------------------------------------------
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action; see the class."""
+        """Take one action."""
         observation, _, _, truncated, info = super().step(action)
         opened = bool(action == robot.TOGGLE and self._door.is_open)
         return observation, float(self._reward()) if opened else 0.0, opened, truncated, info
 
     def gen_obs(self) -> dict[str, Any]:
-        """Return the observation: the map of everything seen, as it is now."""
+        """Return the observation: the map of everything seen so far."""
         here = (int(self.agent_pos[0]), int(self.agent_pos[1]))
         ahead = robot.AHEAD[self.agent_dir]
         image = self._map
@@ -138,7 +138,7 @@ class LockedRoomEnv(MiniGridEnv):
         return {"image": image.copy()}
 
     def _visible_cells(self, here: robot.Cell, ahead: robot.Cell) -> set[robot.Cell]:
-        """Return the cells that the robot sees: light spreads ahead and diagonally for three cells, until blocked."""
+        """Return the cells that the robot sees: light spreads ahead and diagonally for up to three cells."""
         (x, y), (dx, dy) = here, ahead
         found: set[robot.Cell] = set()
         lit = [False, True, False]  # cells to the left, ahead, to the right
@@ -163,24 +163,24 @@ def _is_inside(cell: robot.Cell) -> bool:
     return 0 <= cell[0] < MOST and 0 <= cell[1] < MOST
 
 
-SignArray = npt.NDArray[np.int64]
+InputArray = npt.NDArray[np.int64]
 
 
-class WhenToAskEnv(gym.Env[SignArray, np.int64]):
-    """When to ask a planner for the next options.
+class WhenToAskEnv(gym.Env[InputArray, np.int64]):
+    """Decide when to ask a planner for the next plan.
 
-    A robot in a room with a locked door follows a plan, such as `go to key, pick up key`. The plans come from a
-    rule-based planner. In every step the agent, a mediator, decides whether to ask for a new plan, at a cost, or to
-    continue with the present one. The rooms and the options of plans are those of When2Ask (arXiv 2306.03604).
+    A robot in a room with a locked door follows a plan, such as `go to key, pick up key`. A rule-based planner makes
+    the plans. In every step the agent, a mediator, either asks for a new plan, which has a cost, or continues with the
+    current one. The rooms and the options of plans are those of When2Ask (arXiv 2306.03604).
 
-    Actions: `Discrete(2)`: 0 continue with the plan, 1 ask the planner what to do, and do it.
-    Observation: `MultiDiscrete([5, 2, 101])`, the numbers of `robot.Signs`.
+    Actions: `Discrete(2)`: 0 continue with the plan, 1 ask the planner and begin the new plan.
+    Observation: `MultiDiscrete([5, 2, 101])`, the numbers of `robot.MediatorInputs`.
     Reward: `1 - 0.9 * steps / 100` for opening the door, and `-cost` for every question.
-    Start: a random room. The planner was asked once, without a cost, and the robot has taken the first step of its
+    Start: a random room. The planner has been asked once, at no cost, and the robot has taken the first step of its
         plan.
     End: the door is open. Episodes are truncated after 100 steps of the robot. A robot whose plan is over does nothing
-        until it asks.
-    Info: `"questions"`, the number asked so far.
+        until the mediator asks.
+    Info: `"questions"`, the number of questions so far.
 
     Args:
         room: one of `robot.ROOM_NAMES`.
@@ -198,7 +198,7 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[SignArray, dict[str, Any]]:
+    ) -> tuple[InputArray, dict[str, Any]]:
         """Start a random room with a first plan."""
         super().reset(seed=seed)
         self._episode = robot.RoomEpisode(self._env, self._room, seed)
@@ -206,14 +206,14 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
         self._episode.act()
         return self._seen()
 
-    def step(self, action: Any) -> tuple[SignArray, float, bool, bool, dict[str, Any]]:
-        """Take one step of the robot, after a question or without one."""
+    def step(self, action: Any) -> tuple[InputArray, float, bool, bool, dict[str, Any]]:
+        """Move the robot one step, after a question if `action` is 1."""
         if action:
             self._ask()
         episode = self._episode
         reward = episode.act() - self._cost * int(action)
-        signs, info = self._seen()
-        return signs, reward, episode.opened, episode.over and not episode.opened, info
+        inputs, info = self._seen()
+        return inputs, reward, episode.opened, episode.over and not episode.opened, info
 
     def render(self) -> Any:
         """Return a picture of the room, shape (320, 320, 3)."""
@@ -222,5 +222,5 @@ class WhenToAskEnv(gym.Env[SignArray, np.int64]):
     def _ask(self) -> None:
         self._episode.follow(robot.plan_by_rules(self._episode.report, self._room))
 
-    def _seen(self) -> tuple[SignArray, dict[str, Any]]:
-        return np.array(self._episode.signs, np.int64), {"questions": self._episode.questions}
+    def _seen(self) -> tuple[InputArray, dict[str, Any]]:
+        return np.array(self._episode.inputs, np.int64), {"questions": self._episode.questions}

@@ -24,7 +24,7 @@ from policygen.extensions.seats.mediate import (
     read_plan,
 )
 from policygen.extensions.seats.session import UnreadableAnswer
-from policygen.extensions.worlds.robot import ROOM_NAMES, RoomReport, Signs
+from policygen.extensions.worlds.robot import ROOM_NAMES, MediatorInputs, RoomReport
 from policygen.policies.policy import Policy
 from policygen.runs.config import effective_config
 from policygen.tasks.load import load_task
@@ -139,8 +139,8 @@ def test_a_mediator_whose_episodes_a_budget_cut_short_is_left_out() -> None:
 
 def test_mediators_ask_when_their_names_say() -> None:
     rng = np.random.default_rng(0)
-    going, over = Signs(1, 0, 3), Signs(0, 1, 3)
-    asks = {name: [mediator(signs, rng) for signs in (going, over)] for name, mediator in MEDIATORS.items()}
+    going, over = MediatorInputs(1, 0, 3), MediatorInputs(0, 1, 3)
+    asks = {name: [mediator(inputs, rng) for inputs in (going, over)] for name, mediator in MEDIATORS.items()}
     del asks["random"]
     assert asks == {"always": [True, True], "never": [False, False], "hard-coded": [False, True]}
     tosses = [MEDIATORS["random"](going, rng) for _ in range(200)]

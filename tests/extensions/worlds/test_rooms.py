@@ -41,7 +41,7 @@ def led(env: LockedRoomEnv, room: str, seed: int, rule: str) -> RoomEpisode:
     """An episode in which the planner is asked by a rule."""
     episode = RoomEpisode(env, room, seed)
     while not episode.over:
-        new, ended, _ = episode.signs
+        new, ended, _ = episode.inputs
         if ended or rule == "always" or (rule == "new" and new):
             episode.follow(plan_by_rules(episode.report, room))
         episode.act()
@@ -131,7 +131,7 @@ def test_a_plan_goes_on_to_what_it_finds_and_is_over_where_it_does_not_find_it()
         episode = RoomEpisode(LockedRoomEnv("SimpleDoorKey"), "SimpleDoorKey", seed)
         episode.follow((*fetch, Option("go to", "door"), Option("open", "door")))
         episode.act()
-        while not episode.over and not episode.signs.ended:
+        while not episode.over and not episode.inputs.ended:
             episode.act()
         opened += episode.opened
         if not episode.over:
@@ -164,14 +164,14 @@ def test_the_planner_keeps_to_the_published_examples(room, seen, carried, plan):
 
 def test_asking_costs_and_is_counted_and_the_first_question_is_free():
     env = gym.make("policygen/WhenToAsk-v0", disable_env_checker=True, cost=0.5)
-    signs, info = env.reset(seed=0)
+    inputs, info = env.reset(seed=0)
     assert info == {"questions": 1}
-    assert signs.tolist()[2] == 1
+    assert inputs.tolist()[2] == 1
     _, reward, _, _, info = env.step(1)
     assert (reward, info) == (-0.5, {"questions": 2})
-    signs, reward, _, _, info = env.step(0)
+    inputs, reward, _, _, info = env.step(0)
     assert (reward, info) == (0.0, {"questions": 2})
-    assert signs.tolist()[2] == 2
+    assert inputs.tolist()[2] == 2
 
 
 def test_a_room_that_there_is_not_is_refused():
