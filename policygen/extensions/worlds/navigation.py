@@ -14,8 +14,8 @@ from policygen.episodes.vector import Dynamics, DynamicsEnv, StepResult
 
 SIZE = 20.0  # side of the square around the track
 NOISE = 0.02  # standard deviation of turn, distance and readings
-CRASH = 0.4  # a shorter reading is a crash
-FARTHEST = 30.0  # longest reading
+CRASH = 0.4  # readings below this are a crash
+FARTHEST = 30.0  # maximum reading
 RAYS = np.deg2rad([-90.0, -45.0, 0.0, 45.0, 90.0])  # from left to right, relative to the heading
 # By action: forward, rotate right, rotate left.
 DISTANCE = np.array([0.2, 0.04, 0.04])
@@ -25,7 +25,7 @@ REWARD = np.array([5.0, -0.5, -0.5])
 # The corners of the outer and of the inner wall.
 OUTER = ((0.0, 0.0), (0.0, 20.0), (20.0, 20.0), (20.0, 8.5), (11.5, 8.5), (11.5, 0.0))
 INNER = ((3.0, 3.0), (3.0, 17.0), (17.0, 17.0), (17.0, 11.5), (8.5, 11.5), (8.5, 3.0))
-# The middle lines of the six stretches, as (x, y) of both ends: starting positions.
+# The centre lines of the six stretches, as (x, y) of both ends: starting positions.
 MIDDLE = np.array(
     [
         [(1.5, 1.5), (1.5, 18.5)],
@@ -50,7 +50,7 @@ class Track(Dynamics):
     noise_width = 7
 
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """Draw a point on the middle line of a stretch, and a heading."""
+        """Draw a point on the centre line of a stretch, and a heading."""
         first, last = MIDDLE[random.integers(len(MIDDLE))]
         x, y = first + random.random() * (last - first)
         state = np.array([x, y, random.uniform(-math.pi, math.pi)])
@@ -84,8 +84,8 @@ def _readings(state: Array, noise: Array) -> Array:
 def _first_hit(along: Array, origin: Array, slope: Array, walls: Array) -> Array:
     """Return the distance along each ray to the nearest of some parallel walls, shape (rays,).
 
-    `along`, shape (walls, rays), has the distances to the lines of the walls. Rays are the last axis because numpy is
-    fast along a long last axis.
+    `along`, shape (walls, rays), holds the distances to the infinite lines that the walls lie on. Rays are the last
+    axis because numpy is fast along a long last axis.
     """
     other = along * slope
     other += origin
@@ -97,22 +97,22 @@ def _first_hit(along: Array, origin: Array, slope: Array, walls: Array) -> Array
 class NavigationEnv(DynamicsEnv):
     """Drive along a walled track.
 
-    A robot, a point with a heading, drives in a corridor 3 units wide that runs once around an L-shaped block: six
-    right-angled corners, 68 units along the middle. It sees the distances to the walls in five directions and must
-    drive on without coming too close to a wall. Driving straight ahead pays, turning costs a little; progress itself
-    pays nothing, so both directions around the block are equally good.
+    A robot, a point with a heading, drives in a corridor 3 units wide that runs around an L-shaped block: six
+    right-angled corners, 68 units along the centre. It sees the distances to the walls in five directions and must keep
+    driving without coming too close to a wall. Driving straight ahead is rewarded, turning costs a little. Progress
+    itself earns nothing, so both directions around the block are equally good.
 
-    The dynamics are those of the track that ProPS (NeurIPS 2025) uses, including the noise and one oddity: a noisy
-    distance below zero moves the robot forward by its size. Unlike the published ones, readings are clipped to the
-    declared bounds and given in single precision; the robot crashes long before the lower bound matters.
+    The dynamics are those of the track that ProPS (NeurIPS 2025) uses, including the noise and one oddity: if noise
+    makes a distance negative, the robot moves forward by its absolute value. Unlike in the original, readings are
+    clipped to the declared bounds and have single precision; the robot crashes long before the lower bound matters.
 
     Actions: `Discrete(3)`: 0 forward by 0.2, 1 rotate right and 2 rotate left by 0.2 rad, which also moves the robot by
-        0.04. It moves along its old heading, then turns; both have noise of standard deviation 0.02.
+        0.04. It moves along its old heading, then turns; distance and turn have noise of standard deviation 0.02.
     Observation: `Box(0, 30, (5,), float32)`, the distances to the nearest wall to the left, front left (45 degrees),
         front, front right and right, with noise of standard deviation 0.02.
-    Reward: 5 for a step forward, -0.5 for a rotation, -200 instead for a step that ends in a crash.
-    Start: one of the six stretches, a point on its middle, a heading: each uniformly random.
-    End: a reading is below 0.4, a crash. The registered environment truncates episodes after 1000 steps.
+    Reward: 5 for a step forward, -0.5 for a rotation; -200 in place of these if the step ends in a crash.
+    Start: one of the six stretches, a point on its centre line and a heading, each uniformly random.
+    End: a crash: a reading is below 0.4. The registered environment truncates episodes after 1000 steps.
     """
 
     dynamics = Track()

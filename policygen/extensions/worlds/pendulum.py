@@ -17,13 +17,13 @@ _FAR = 10.0  # the observation space exceeds the limits by this many standard de
 class PendulumTorqueEnv(PendulumEnv):
     """A pendulum to swing up and hold upright against an unknown constant torque.
 
-    It differs from `Pendulum-v1` in two things. A load is added to the motor's torque: drawn for each episode, constant
-    within it, and not observed. And readings are noisy, like those of any sensor. Without noise a very high gain hides
-    the load; with noise the gain must be low, and the rod leans more with a larger load. To stand upright the motor
-    must cancel the load. Only memory reveals it: the integral of the error, or the effect of earlier torques.
-    Load or noise alone does little harm: a tuned policy without memory scores -246.3 on 400 held-out episodes
-    (standard error 8.0), but -145.0 with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly) for its own
-    case. `results/README.md` compares published policies with and without memory.
+    It differs from `Pendulum-v1` in two things. First, a load is added to the motor's torque: drawn for each episode,
+    constant within it, and not observed. Second, readings are noisy, like those of any sensor. Without noise, a very
+    high gain hides the load; with noise, the gain must be low, and the larger the load, the more the rod leans. To keep
+    the rod upright, the motor must cancel the load. Only memory reveals it: the integral of the error, or the effect of
+    earlier torques. Load or noise alone does little harm: a tuned policy without memory scores -246.3 on 400 held-out
+    episodes (standard error 8.0), but -145.0 with `most_load=0` and -147.3 with `noise=0`, each tuned (more briefly)
+    for its own case. `results/README.md` compares published policies with and without memory.
 
     Actions: `Box(-2, 2, (1,), float32)`, the torque of the motor in N m.
     Observation: `Box` of three float32 numbers: cosine and sine of the angle from upright, and the rate of the angle
@@ -37,8 +37,8 @@ class PendulumTorqueEnv(PendulumEnv):
 
     Args:
         g: the acceleration of gravity.
-        most_load: the largest load in N m, below the motor's 2. With 1.5, a quarter of the motor's torque is left to
-            lift the rod.
+        most_load: maximum load in N m. The motor's maximum is 2, so with 1.5 a quarter of its torque is left to lift
+            the rod.
         noise: standard deviation of each reading.
     """
 
@@ -65,7 +65,7 @@ class PendulumTorqueEnv(PendulumEnv):
         """Apply the torque `u`, shape (1,), for one step."""
         angle, rate, load = self.state
         torque = np.clip(u, -self.max_torque, self.max_torque)[0]
-        self.last_u = torque  # what `render` shows
+        self.last_u = torque  # for `render`
         upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
         costs = upright**2 + 0.1 * rate**2 + 0.001 * (torque**2)
         pull = 3 * self.g / (2 * self.l) * np.sin(angle) + 3.0 / (self.m * self.l**2) * (torque + load)

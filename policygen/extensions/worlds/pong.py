@@ -1,4 +1,4 @@
-"""Pong in numbers: a paddle against a scripted one, observed as positions and speeds."""
+"""State-based Pong: a paddle against a scripted one, observed as positions and speeds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WIDTH, HEIGHT = 800.0, 600.0
 PADDLE_WIDTH, PADDLE = 10.0, 80.0  # width and height of a paddle
 BALL = 10.0  # side of the square ball
 SPEED = 5.0  # of paddles, and of the ball sideways, per step
-LOWEST = HEIGHT - PADDLE  # the greatest y of a paddle's upper edge
+LOWEST = HEIGHT - PADDLE  # maximum y of a paddle's upper edge
 MOVES = np.array([-SPEED, SPEED, 0.0])
 
 
 class PongDynamics(Dynamics):
-    """The game; its state is the upper edges of both paddles (agent, opponent) and the ball's x, y, vx, vy."""
+    """The dynamics; the state is the y of both paddles' upper edges (agent, opponent) and the ball's x, y, vx, vy."""
 
     observation_space = gym.spaces.Box(
         np.array([PADDLE / 2, -SPEED, -SPEED, -SPEED, -SPEED], np.float32),
@@ -69,27 +69,26 @@ def _observations(state: Array) -> Array:
 
 
 class PongEnv(DynamicsEnv):
-    """Pong in numbers.
+    """State-based Pong.
 
     Two paddles guard the left and the right edge of a field of 800 x 600, x to the right and y downwards. The agent
-    moves the left one; the right one follows the ball and never misses. Each ball that the agent returns pays 1. The
-    limit of 1000 steps leaves room for three returns: the ball first arrives after 78 steps, or 230 if it starts
-    towards the opponent, and comes back 308 steps or more after each return. A policy that never misses has a return
-    of exactly 3.
+    moves the left paddle; the right one follows the ball and never misses. Each hit of the agent is worth 1. The limit
+    of 1000 steps allows three hits: the ball first arrives after 78 steps, or 230 if it starts towards the opponent,
+    and comes back 308 steps or more after each hit. A policy that never misses has a return of exactly 3.
 
-    This is the state-based game of ProPS (NeurIPS 2025), which has nothing to do with the Atari game. Its dynamics are
-    kept with their oddities: a wall reverses the ball's vertical speed without moving it back into the field, and a
-    ball that is hit exactly at x = -5 counts and still ends the episode. The declared bounds are corrected: as
-    published they exclude observations that occur.
+    This is the state-based game of ProPS (NeurIPS 2025), unrelated to the Atari game. Its dynamics are kept with their
+    oddities: a wall reverses the ball's vertical speed without moving it back into the field, and a ball that is hit
+    exactly at x = -5 counts although it ends the episode. The declared bounds are corrected: the published ones exclude
+    observations that occur.
 
     Actions: `Discrete(3)`, which add -5 (up), 5 (down) or 0 to the y of the paddle.
     Observation: `Box` of shape (5,), float32: the y of the paddle's middle, and the ball's x, y, vx and vy.
     Step: the agent's paddle moves, then the opponent's: 5 down if its middle is above the ball, else 5 up. Then the
         ball moves, 5 sideways. At y <= 0 or y >= 590 its vertical speed is reversed. A ball flying left at x <= 10, or
-        right at x >= 780, is returned if its y lies between the upper and the lower edge of the paddle on that side:
-        vx changes its sign and vy = 5 (2 h - 1), h from 0 at the paddle's upper edge to 1 at its lower one.
-    Reward: 1 for each ball that the agent returns, nothing for a miss by either side.
-    Start: both paddles and the ball in the middle, vx is 5 or -5, vy uniform between -5 and 5.
+        right at x >= 780, is hit if its y lies between the upper and the lower edge of the paddle on that side: vx
+        changes its sign and vy = 5 (2 h - 1), with h from 0 at the paddle's upper edge to 1 at its lower edge.
+    Reward: 1 for each hit of the agent, 0 for a miss by either side.
+    Start: both paddles and the ball are in the middle; vx is 5 or -5, vy uniform between -5 and 5.
     End: the ball leaves the field at the left or right. The registered environment truncates episodes after 1000
         steps.
     """
