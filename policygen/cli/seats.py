@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 # The run settings that also apply to `drive` and `mediate`, beside --llm.
 SETTINGS = ("seed", *opt.REQUESTS, "max_calls", "max_tokens", "prompt_tokens", "step_timeout")
-ROOMS = ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey")
+ROOMS = ("SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey")  # as in `robot.py`, which is slow to import
 SHARED_OPTIONS = opt.all_of(
-    click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Questions at a time (default 4)."),
-    click.option("--out", type=opt.PATH, help="Folder of the results (default: a new one in results/)."),
+    click.option("--concurrency", type=click.IntRange(1, 64), default=4, help="Most questions at a time (default 4)."),
+    click.option("--out", type=opt.PATH, help="Folder for the results (default: a new one in results/)."),
 )
 
 
@@ -68,11 +68,11 @@ def _introduce(what: str, session: Session) -> None:
 def drive(task: str, *, out: Path | None, trust: bool, **options: Any) -> None:
     """Let a model decide every step, and turn its decisions into a table.
 
-    The model sees bins if the task has a grid. A situation seen before is not asked about again; with --memory, a
-    situation includes the previous steps. An answer without an action gets one repair request. If that fails, the
-    action chosen most often so far is taken; the report counts these fallbacks, and the table leaves them out. The
-    folder holds best.json, a table of the most frequent choice per cell, for `eval`, `show` and `film`. The same
-    command with the same --out continues from the answers stored there; budgets apply per command.
+    The model sees bins if the task has a grid. It is asked about each situation once; with --memory, a situation
+    includes the previous steps. An answer without an action gets one repair request. If that fails, the action chosen
+    most often so far is used; the report counts these fallbacks, and the table leaves them out. The folder holds
+    best.json, a table of the most frequent action in each cell, for `eval`, `show` and `film`. The same command with
+    the same --out continues from the answers stored there; budgets apply per command.
     """
     from policygen.extensions.seats import drive as seat
     from policygen.quantities.text import slug
@@ -138,13 +138,13 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
     "names",
     multiple=True,
     type=click.Choice(("always", "never", "random", "hard-coded", "learned")),
-    help="When to ask; may be repeated (default: all five).",
+    help="Rule to compare; may be repeated (default: all five).",
 )
 @click.option(
     "--episodes", type=click.IntRange(1, 10_000), default=100, help="Episodes for each mediator (default 100)."
 )
 @click.option(
-    "--train", type=click.IntRange(100), default=3_000, help="Episodes to learn a mediator from (default 3000)."
+    "--train", type=click.IntRange(100), default=3_000, help="Episodes for tuning `learned` (default 3000)."
 )
 @SHARED_OPTIONS
 @click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
@@ -153,11 +153,11 @@ def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -
 
     The robot is in a room with a locked door. TASK is SimpleDoorKey, KeyInBox, RandomBoxKey or ColoredDoorKey
     (default: all four); they need the package minigrid: pip install "policygen[minigrid]". The model reads a report
-    of what the robot saw, and answers with options such as `go to key, pick up key`, which the robot carries out. A
-    report seen before is not asked about again. An answer without a plan gets one repair request. If that fails,
-    the robot explores; the report counts these fallbacks. A learned mediator is a table, tuned with the rule-based
-    planner; `show` prints its file, TASK.json in the folder. The same command with the same --out continues from
-    the answers stored there; budgets apply per command.
+    of what the robot saw, and answers with options such as `go to key, pick up key`, which the robot carries out. It
+    is asked about each report once. An answer without a plan gets one repair request. If that fails, the robot
+    explores; the summary counts these fallbacks. The rule `learned` is a table, tuned with the rule-based planner;
+    `show` prints its file, TASK.json in the folder. The same command with the same --out continues from the answers
+    stored there; budgets apply per command.
     """
     from policygen.extensions.seats import mediate as seat
     from policygen.runs.config import effective_config

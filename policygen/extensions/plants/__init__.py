@@ -1,22 +1,19 @@
-"""Plants: equations of motion that replies write and tuning fits to episodes (`--refine model`)."""
+"""Plants: models of an environment's dynamics, which replies state and tuning fits to episodes (`--refine model`)."""
 
-# Imports inside functions keep the time to read a policy short: most need no plant.
+# Imports inside functions keep reading a policy fast: most policies need no plant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from policygen.errors import PolicyError, UsageError
 from policygen.extensions.plants.plant import MOST_ROUNDS, known_plant, plant_view
-from policygen.policies.lines import STATEMENTS, Line, Statement
-from policygen.policies.parts import Parts
+from policygen.policies.lines import STATEMENTS, Statement
 from policygen.prompts.sections import Section, add_section
+from policygen.registry import resolved
 from policygen.runs.methods import METHODS, Method
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
-MOST_OBSERVED = 6  # observations up to which `auto` tunes in a plant; regressions over more take minutes
+MOST_OBSERVED = 6  # `auto` tunes in a plant for at most so many observations; regressions over more take minutes
 
 
 def _check(task: Task) -> None:
@@ -28,16 +25,6 @@ def _check(task: Task) -> None:
         Equations(task, known_plant(task))
     except PolicyError as error:
         raise UsageError(f"`reward`, `ends` or `starts` of {task.name} cannot be used: {error}") from None
-
-
-def _read(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Any:
-    from policygen.extensions.plants.equations import read_plant
-
-    return read_plant(parts, lines)
-
-
-def _private(task: Task, lines: Sequence[Line]) -> list[str]:
-    return [*task.decision_names, *(line.name for line in lines if line.word == "hidden")]
 
 
 def _tunes_in_plant(context: Context) -> bool:
@@ -54,8 +41,8 @@ STATEMENTS.add(
         words=("next", "start"),
         declares=("hidden",),
         names=("reward", "ends"),
-        read=_read,
-        private=_private,
+        read=lambda *arguments: resolved("policygen.extensions.plants.equations:read_plant")(*arguments),
+        private=lambda task, lines: [*task.decision_names, *(line.name for line in lines if line.word == "hidden")],
     ),
 )
 METHODS.add(

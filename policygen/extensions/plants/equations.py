@@ -1,4 +1,4 @@
-"""The equations of plants: read from replies, and compiled for computing many states at once."""
+"""The equations of plants: read from replies, and compiled to compute many states at once."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from policygen.quantities.tree import (
 )
 from policygen.tasks.task import Task
 
-SIGNIFICANT_DIGITS = 7  # of fitted numbers, because errors add up over the steps of an episode
-KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are structure and not fitted
-MOST_HIDDEN = 8  # hidden states: the time of a fit grows with the square of their number
-MOST_WORK = 20_000  # of a fit, see `Equations.work`: some seconds
+SIGNIFICANT_DIGITS = 7  # of fitted numbers; errors add up over the steps of an episode
+KEPT = (0.0, 1.0, -1.0, float(np.pi))  # numbers that are never fitted
+MOST_HIDDEN = 8  # hidden states; the time of a fit grows with the square of their number
+MOST_WORK = 20_000  # of a fit, see `Equations.work`; it then takes a few seconds
 Column = npt.NDArray[np.float64]
 Columns = Sequence[Any]  # numbers, or arrays that broadcast
-Group = tuple[list[str], npt.NDArray[np.intp]]  # left-hand sides of lines, and the indices of numbers in them
+Group = tuple[list[str], npt.NDArray[np.intp]]  # left-hand sides of lines, and the indices of the numbers in them
 
 
 def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | None:
-    """Return the plant in a text, with the features that it needs; None if it adds problems."""
+    """Return the plant that a text states, with the features that it needs; None if there are problems."""
     task, problems, before = parts.task, parts.problems, len(parts.problems)
     if task.text_names:
         line = min(stated.line for stated in lines.values())
@@ -112,21 +112,22 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
 
 
 class Equations:
-    """A plant compiled for computation; its numbers are arguments, so that it also computes plants with other numbers.
+    """A compiled plant. Its numbers are arguments, so it also computes the plant with other numbers.
 
     Attributes:
         nodes: the lines of the plant, by left-hand side: `let x`, `next x`, `reward`, `ends`.
-        values: the numbers that fitting may change, shape (K,), in the order of the lines: those in `tune(...)`, within
-            their range, and all others except exponents, 0, 1, -1, pi and those in `fixed(...)`. The numbers of `ends`
-            and `start` stay.
+        values: the numbers that a fit may change, shape (K,), in the order of the lines: those in `tune(...)`, within
+            their range, and all others except exponents, 0, 1, -1, pi, those in `fixed(...)`, and those of `ends` and
+            `start`.
         limits: the lower and upper limits of `values`, shape (2, K); infinite without `tune(...)`.
-        computed: the lines but `let`, over observations, decisions, memory, values (`#0`, `#1`, ...) and `definitions`.
-        definitions: the expressions of quantities; also, as `next(NAME)`, those of quantities and hidden states after
-            the step, and `ends`. Each may read those before it.
-        remembered: names of the quantities and decisions whose values at the previous step the plant reads.
-        inputs: the names of the columns that the expressions of `computed` may read, except those after the step.
+        computed: the lines except `let`, as functions of observations, decisions, memory, values (`#0`, `#1`, ...) and
+            `definitions`.
+        definitions: the expressions of quantities; also, as `next(NAME)`, of quantities and hidden states after the
+            step, and of `ends`. Each may read those before it.
+        remembered: the names of the quantities and decisions whose previous values the plant reads.
+        inputs: the names of the columns that the expressions in `computed` may read, except those after the step.
         inputs_after: the names of the columns after the step, which the reward may read.
-        decided: a function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`.
+        decided: a function from n actions, shape (n,) or (n, m), to a column of shape (n,) for each decision name.
 
     Raises:
         PolicyError: the plant does not fit the task.
@@ -172,7 +173,7 @@ class Equations:
         self.decided = decision_columns(task)
 
     def with_values(self, values: Column) -> Plant:
-        """Return the plant with other numbers, each to 7 significant digits."""
+        """Return the plant with these numbers, rounded to 7 significant digits."""
         rounded = iter([to_digits(value, SIGNIFICANT_DIGITS) for value in values.tolist()])
         fitted = {line: node for line, node in self.nodes.items() if line != ENDS}
         texts = {line: to_text(with_plain_signs(with_constants(node, rounded, KEPT))) for line, node in fitted.items()}
@@ -188,7 +189,7 @@ class Equations:
     def _computed(self, known: Sequence[str]) -> tuple[dict[str, Node], dict[str, Node]]:
         """Return `computed` and `definitions`; `known` are the names of all quantities, decisions and hidden states."""
         numbers = (f"#{i}" for i in itertools.count())
-        # The lines, with `#0`, `#1`, ... for the numbers that fitting may change.
+        # The lines, with `#0`, `#1`, ... in place of the numbers that a fit may change.
         numbered = {
             name: node if name == ENDS else with_numbers(node, lambda *_: Name(next(numbers)), KEPT)
             for name, node in self.nodes.items()
@@ -220,12 +221,12 @@ class Equations:
         return compiled(nodes, [*self.inputs, *self.inputs_after], self.definitions)
 
     def memory(self, hidden: Sequence[Column], n: int) -> list[Column]:
-        """Return the memory at the start of n episodes: NaN for each of `remembered`, then the hidden states."""
+        """Return the memory at the start of n episodes: NaN for each name in `remembered`, then the hidden states."""
         return [*(np.full(n, np.nan) for _ in self.remembered), *hidden]
 
     @cached_property
     def hidden_starts(self) -> tuple[tuple[float, float], ...]:
-        """The mean and standard deviation of each hidden state's start; 0 and 1 without a `start` line."""
+        """The mean and standard deviation of each hidden state at the start; 0 and 1 without a `start` line."""
         moments = dict.fromkeys(self.plant.hidden, (0.0, 1.0))
         for name, text in self.plant.starts:
             if name in moments:
@@ -238,8 +239,8 @@ class Equations:
         """Return the observations after a step, and the memory for the next one.
 
         Args:
-            observed: a column per observation.
-            memory: a column for each of `remembered` and each hidden state; see `memory`.
+            observed: a column for each observation.
+            memory: a column for each name in `remembered` and each hidden state; see `memory`.
             decided: the columns that `decided` returns.
             values: for each of `values` a number, or an array that broadcasts with the columns.
         """
@@ -251,7 +252,7 @@ class Equations:
     def outcome(
         self, observed: Columns, memory: Columns, decided: Columns, values: Any, after: Columns
     ) -> tuple[Any, Any]:
-        """Return the reward of a step, and 1 or 0: whether the episode ends after it.
+        """Return the reward of a step, and whether the episode ends after it: 1 or 0.
 
         The arguments are those of `step`, and the observations `after` it.
         """
@@ -261,9 +262,9 @@ class Equations:
 
     @cached_property
     def margin(self) -> Any:
-        """A function from columns of observations to a measure of `ends`: positive, or 0 at the limit, where it holds.
+        """A function of columns of observations that grows towards the end of the episode: 0 or more where it ends.
 
-        It grows towards the end. None if `ends` is not made of comparisons of quantities after the step.
+        None if `ends` does not consist of comparisons of quantities after the step.
         """
         node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
         if node is None:
@@ -274,7 +275,8 @@ class Equations:
     def work(self) -> int:
         """Return the work of a fit: numbers times operations, summed over groups of lines that share numbers.
 
-        A function or a power counts as four operations. Hidden states join all lines, and double the work.
+        A function or a power counts as four operations. With hidden states, all lines are one group, and the work is
+        doubled.
         """
         groups, work = self.groups(), 0
         if self.plant.hidden:
@@ -289,12 +291,12 @@ class Equations:
 
     @property
     def predictions(self) -> list[str]:
-        """The left-hand sides of the lines whose values are seen, the reward first."""
+        """The left-hand sides of the lines whose values are observed: the reward, then the observations."""
         seen = [REWARD, *(f"{NEXT} {name}" for name in self.task.observation_names)]
         return [line for line in seen if line in self.computed]
 
     def groups(self) -> list[Group]:
-        """Return the groups of `predictions` that share numbers, each with the indices of its numbers."""
+        """Return the groups of `predictions` that share numbers, with the indices of these numbers."""
         groups: list[tuple[list[str], set[int]]] = []
         for line in self.predictions:
             read = needed_by(names_in(self.computed[line]), self.definitions, now=True)
@@ -311,7 +313,7 @@ def _arrays(*values: Any) -> list[npt.NDArray[np.float64]]:
 
 
 def _margin(node: Node) -> Node | None:
-    """Return an expression that is positive, or 0, where a condition holds, and grows towards it; None without one."""
+    """Return an expression that is 0 or more where a condition holds, and grows towards it; None if there is none."""
     match node:
         case Call(">" | ">=", (left, right)):
             return Call("-", (left, right))
@@ -330,7 +332,7 @@ def read_start(text: str) -> tuple[str, float, float]:
     """Return the word and the two numbers of `normal(MEAN, DEVIATION)` or `uniform(LOW, HIGH)`.
 
     Raises:
-        ExpressionError: `text` is neither, or its numbers are not finite or not in order.
+        ExpressionError: `text` has neither form, or its numbers are not finite or not in order.
     """
     if found := _DRAW.fullmatch(text.strip()):
         word, first, second = found[1], float(found[2]), float(found[3])

@@ -1,4 +1,4 @@
-"""Fit the numbers of a plant to played steps by robust least squares, and measure its predictions."""
+"""Fit the numbers of a plant to the steps played, by robust least squares, and measure its prediction errors."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from policygen.quantities.text import to_digits
 from policygen.tasks.task import Task
 
 BLOCK = 10  # consecutive steps that a bootstrap sample draws together, because neighbouring steps are nearly equal
-MOST_FITTED = 4_000  # steps of a fit; if there are more, evenly spaced blocks are used
-MEMBERS = 4  # plants of an ensemble: the first fitted to all transitions, the others to bootstrap samples
-MARGIN = 0.3  # of the bounds around the observed range, as a share of that range
-LARGEST_ERROR = 1e6  # largest error that is recorded
-MOST_STARTS = 100  # of hidden states, one per state and episode: a fit takes a square of their number
+MOST_FITTED = 4_000  # steps used for a fit; if there are more, evenly spaced blocks of them
+MEMBERS = 4  # plants of the ensemble: the first is fitted to all steps, the others to bootstrap samples
+MARGIN = 0.3  # bounds exceed the observed range by this share of it, at both ends
+LARGEST_ERROR = 1e6  # larger prediction errors are recorded as this
+MOST_STARTS = 100  # of hidden states, over all episodes of a fit, whose time grows with the square of their number
 MOST_STEPS = 20  # of a least-squares search
-DAMPINGS = (1e-8, 1e-4, 1e-2, 1.0)  # of a step, tried in this order: per row, where columns have root mean square 1
-SETTLED = 1e-6  # a smaller reduction of the error, as a share of it, ends a search
-LARGEST_RESIDUAL = 1e3  # largest residual, in usual changes; also stands for NaN
+DAMPINGS = (1e-8, 1e-4, 1e-2, 1.0)  # tried in this order for each step; see `linear_least_squares`
+SETTLED = 1e-6  # a search ends when the error falls by less than this share of it
+LARGEST_RESIDUAL = 1e3  # in units of usual changes; also the residual for NaN
 OUTLIER = 3.0  # residuals above this multiple of the median count by their size, not by their square
-PRIOR = 0.01  # residual of a hidden start that is one standard deviation from its mean
-_MOST_AT_ONCE = 2_000_000  # entries of one array while derivatives are computed
+PRIOR = 0.01  # residual of a hidden state that starts one standard deviation from its mean
+_MOST_AT_ONCE = 2_000_000  # entries of one array in the computation of derivatives
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +38,15 @@ class Transitions:
 
     task: Task
     before: Column  # the observations before each step, shape (n, d)
-    after: Column  # those after it
+    after: Column  # the observations after it
     actions: npt.NDArray[Any]  # shape (n,) or (n, m)
     rewards: Column  # shape (n,)
-    ended: npt.NDArray[np.bool_]  # whether the environment ended the episode after the step, shape (n,)
+    ended: npt.NDArray[np.bool_]  # whether the episode terminated after the step, shape (n,)
     starts: npt.NDArray[np.intp]  # the indices of the first steps of the episodes, shape (episodes,)
 
     @staticmethod
     def of(task: Task, trajectories: Sequence[Trajectory]) -> Transitions:
-        """Return the steps of these episodes; there must be at least one step."""
+        """Return the steps of these episodes, which must have at least one."""
         played = [trajectory for trajectory in trajectories if trajectory.length]
         bounds = np.cumsum([0, *(episode.length for episode in played)])
         ended = np.zeros(bounds[-1], np.bool_)
@@ -62,7 +62,7 @@ class Transitions:
         )
 
     def of_some(self, most: int) -> Transitions:
-        """Return the steps of at most `most` episodes, evenly spaced among all."""
+        """Return the steps of at most `most` episodes, evenly spaced."""
         count = len(self.starts)
         if count <= most:
             return self
@@ -81,7 +81,7 @@ class Transitions:
 
     @cached_property
     def blocks(self) -> npt.NDArray[np.intp]:
-        """The index of the block that each step belongs to, shape (n,); the last block of an episode may be shorter."""
+        """The index of each step's block, shape (n,); the last block of an episode may be shorter."""
         within = np.arange(len(self)) - self.starts[self.episode_index]
         return np.asarray(np.cumsum(within % BLOCK == 0) - 1, np.intp)
 
@@ -94,14 +94,14 @@ class Transitions:
 
     @cached_property
     def episode_index(self) -> npt.NDArray[np.intp]:
-        """The index of the episode that each step belongs to, shape (n,)."""
+        """The index of each step's episode, shape (n,)."""
         return np.repeat(np.arange(len(self.starts)), self.lengths)
 
     def memory(self, equations: Equations, values: Sequence[Any], hidden: Sequence[Any] = ()) -> list[Column]:
         """Return the plant's memory and hidden states at each step, computed from the real observations.
 
-        Each is a column of shape (n,), or with several variants (variants, n): then some of `values` have the shape
-        (variants, 1), or the hidden states at the start of the episodes (variants, episodes) instead of (episodes,).
+        Each is a column of shape (n,). For several variants of the numbers, shape (variants, 1), or of the hidden
+        states at the start of the episodes, shape (variants, episodes), it has the shape (variants, n).
         """
         starts, lengths = self.starts, self.lengths
         memory: list[Any] = equations.memory(hidden, len(starts))
@@ -123,7 +123,7 @@ class Transitions:
         return list(rows)
 
     def thinned_steps(self) -> npt.NDArray[np.intp]:
-        """Return the indices of about `MOST_FITTED` steps at most: evenly spaced blocks, including the last."""
+        """Return the indices of at most about 4,000 steps: evenly spaced blocks, including the last."""
         every = -(-len(self) // MOST_FITTED)
         last = self.blocks[-1]
         return np.flatnonzero((last - self.blocks) % every == 0)
@@ -131,24 +131,24 @@ class Transitions:
 
 @dataclass(frozen=True, eq=False)
 class FittedPlant:
-    """A plant with fitted numbers: an ensemble of members with the same equations and different numbers."""
+    """A fitted plant: an ensemble of members with the same equations and different numbers."""
 
     equations: Equations  # with the numbers from which the fit began
     values: Column  # the numbers of each member, shape (members, K)
-    low: Column  # lower bounds of predicted observations, shape (d,): the least value observed, minus a margin
+    low: Column  # lower bounds of predicted observations, shape (d,): the observed minimum, minus a margin
     high: Column  # upper bounds, likewise
     starts: Column  # the first observations of each episode, then its hidden states: shape (episodes, d + h)
     reward_outside: float  # of each step out of bounds; see `_reward_outside`
-    seeks_end: bool  # whether the reward asks for the end of an episode; see `_seeks_end`
-    # Root mean square error of predicting each observation one step ahead, as a share of the root mean square change in
-    # that time, shape (d,): 1 is as good as "nothing changes".
+    seeks_end: bool  # whether a good policy ends the episode; see `_seeks_end`
+    # Root mean square error of predictions one step ahead, as a share of the root mean square change, shape (d,): 1 is
+    # as good as "nothing changes".
     error: Column
     error_ahead: Column | None  # the same `AHEAD` steps ahead; None if no episode is that long
-    steps: int  # number of transitions that it was fitted to
+    steps: int  # number of steps that it was fitted to
 
     @property
     def record(self) -> PlantRecord:
-        """Its summary, with the numbers of the first member."""
+        """The summary of the plant, with the numbers of the first member."""
         names, ahead = self.equations.task.observation_names, self.error_ahead
         longer = [None] * len(names) if ahead is None else [to_digits(error, 4) for error in ahead.tolist()]
         each = zip(names, self.error.tolist(), longer, strict=True)
@@ -157,15 +157,15 @@ class FittedPlant:
 
 
 def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator) -> FittedPlant:
-    """Fit the numbers of a plant, and its hidden states at the start of each episode; begin with its present numbers.
+    """Fit the numbers of a plant, from their current values, and its hidden states at the start of each episode.
 
-    The fit minimises errors of one-step predictions of the reward and all observations, each in units of its usual
-    change. A residual far above the usual one counts by its size, not by its square. With hidden states, it uses only
-    some episodes, evenly spaced, so that at most `MOST_STARTS` starts are fitted.
+    The fit minimises errors in predicting the reward and all observations one step ahead, each in units of its usual
+    change. A residual far above the median counts by its size, not by its square. With hidden states, only some
+    episodes are used, evenly spaced, so that at most 100 starts are fitted.
     """
     if equations.plant.hidden:
         data = data.of_some(max(2, MOST_STARTS // len(equations.plant.hidden)))
-    values, hidden = np.tile(equations.values, (MEMBERS, 1)), _usual_starts(equations, data)
+    values, hidden = np.tile(equations.values, (MEMBERS, 1)), _mean_starts(equations, data)
     groups = equations.groups()
     if equations.plant.hidden:  # all lines together
         groups = [(equations.predictions, np.arange(len(equations.values)))]
@@ -175,13 +175,13 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator)
 
 
 def with_errors(equations: Equations, values: Column, data: Transitions, hidden: Column | None = None) -> FittedPlant:
-    """Return a plant with these numbers, and measure the errors with which its first member predicts the data.
+    """Return the plant with these numbers, and with the prediction errors of its first member on the data.
 
     Args:
         values: the numbers of each member, shape (members, K).
-        hidden: each hidden state at the start of the episodes, shape (h, episodes); None: the usual ones.
+        hidden: the hidden states at the start of the episodes, shape (h, episodes); None: their means.
     """
-    hidden = _usual_starts(equations, data) if hidden is None else hidden
+    hidden = _mean_starts(equations, data) if hidden is None else hidden
     both = np.concatenate([data.before, data.after])
     low, high = both.min(axis=0), both.max(axis=0)
     room = MARGIN * (high - low)
@@ -201,7 +201,7 @@ def with_errors(equations: Equations, values: Column, data: Transitions, hidden:
     )
 
 
-def _usual_starts(equations: Equations, data: Transitions) -> Column:
+def _mean_starts(equations: Equations, data: Transitions) -> Column:
     """Return the mean start of each hidden state for every episode, shape (h, episodes)."""
     means = [mean for mean, _ in equations.hidden_starts]
     return np.tile(np.array(means, np.float64)[:, None], (1, len(data.starts)))
@@ -210,15 +210,15 @@ def _usual_starts(equations: Equations, data: Transitions) -> Column:
 def _reward_outside(data: Transitions) -> float:
     """Return the reward of each step out of bounds: the lowest seen, at most 0.
 
-    It is 0 if the mean reward of steps that do not end an episode is positive: an episode that leaves the bounds then
-    loses these rewards, and needs no penalty.
+    It is 0 if the mean reward of steps that do not end an episode is positive: leaving the bounds then loses these
+    rewards, and needs no penalty.
     """
     not_ending = data.rewards[~data.ended]
     return 0.0 if len(not_ending) and not_ending.mean() > 0 else min(0.0, float(data.rewards.min()))
 
 
 def _seeks_end(equations: Equations, values: list[float], hidden: list[Column], data: Transitions) -> bool:
-    """Whether steps cost something, and by the reward's equation a step costs no more if it ends the episode."""
+    """Whether steps have a cost, and, by the reward's equation, a step that ends the episode does not cost more."""
     if _reward_outside(data) >= 0 or not equations.plant.ends:
         return False
 
@@ -250,10 +250,10 @@ def _error(equations: Equations, values: Column, hidden: Column, data: Transitio
 
 
 class _Problem:
-    """A least-squares problem: the numbers of a group of lines, and its hidden states at the start of each episode.
+    """The least-squares problem of the numbers in a group of lines, and of hidden states at the start of each episode.
 
-    Its residuals are the errors of one-step predictions by the lines, in units of usual changes. The search begins with
-    the present numbers and the states `hidden`, shape (h, episodes).
+    The residuals are the lines' one-step prediction errors, in units of usual changes. The search begins with the
+    current numbers and the states `hidden`, shape (h, episodes).
     """
 
     def __init__(self, equations: Equations, data: Transitions, group: Group, hidden: Column) -> None:
@@ -274,10 +274,10 @@ class _Problem:
         self._low, self._high = np.concatenate([own, free], axis=1)
 
     def solve(self, samples: int, rng: np.random.Generator) -> tuple[Column, Column]:
-        """Return the numbers, shape (1 + samples, numbers), and the hidden states that fit best, (h, episodes).
+        """Return the fitted numbers, shape (1 + samples, numbers), and hidden states, shape (h, episodes).
 
-        The first row fits best, by Gauss-Newton steps that are damped where a full one does not help (Levenberg and
-        Marquardt). The others fit bootstrap samples of blocks, by one such step from the first.
+        The first row is the best fit, by Gauss-Newton steps that are damped if a full step does not help
+        (Levenberg-Marquardt). The others fit bootstrap samples of blocks, by one such step from the first.
         """
         best = np.concatenate([self._equations.values[self._numbers], self._hidden.ravel()])
         residuals = self._residuals(best)
@@ -307,7 +307,7 @@ class _Problem:
         return numbers, hidden[0].reshape(self._hidden.shape)
 
     def _moved(self, theta: Column, slopes: Column, residuals: Column, roots: Column, damping: float) -> Column:
-        """Return the numbers after a step within their limits; one at its limit does not pull at the others."""
+        """Return the numbers after a step within their limits; numbers at a limit do not affect the others' steps."""
         step = linear_least_squares(slopes, residuals, roots, damping)
         free = ~(((theta <= self._low) & (step > 0)) | ((theta >= self._high) & (step < 0)))
         if not free.all():
@@ -339,8 +339,7 @@ class _Problem:
                 found[:n, some] = (self._computed(moved, hidden, len(some)) - here[:n]).T / steps[some]
         if not hidden:
             return found
-        # A hidden state affects only the residuals of its own episode, so those of all episodes are moved at once: in
-        # variant k those of state k.
+        # A hidden state affects only the residuals of its own episode. So variant k moves state k in all episodes.
         of = np.arange(len(numbers), width).reshape(self._hidden.shape)
         starts = np.tile(np.array(hidden), (len(hidden), 1, 1))
         starts[range(len(hidden)), range(len(hidden))] += steps[of]
@@ -352,7 +351,7 @@ class _Problem:
         return found
 
     def _computed(self, numbers: Sequence[Any], hidden: Sequence[Any], variants: int) -> Column:
-        """Return the errors of all lines, shape (variants, n), for numbers that may be columns (variants, 1)."""
+        """Return the residuals of all lines, shape (variants, lines * n); numbers may have the shape (variants, 1)."""
         values: list[Any] = self._equations.values.tolist()
         for index, value in zip(self._numbers.tolist(), numbers, strict=True):
             values[index] = value
@@ -374,12 +373,12 @@ def _knee(residuals: Column) -> float:
 
 
 def _robust(residuals: Column, knee: float) -> Column:
-    """Return half the square of small residuals, and `knee` times the size of those far above it."""
+    """Return about half the square of residuals below `knee`, and `knee` times the size of those far above it."""
     return np.asarray(knee**2 * (np.sqrt(1 + (residuals / knee) ** 2) - 1))
 
 
 def _roots(residuals: Column, knee: float) -> Column:
-    """Return the square roots of the weights with which a weighted square replaces `_robust`."""
+    """Return the square roots of the weights with which weighted least squares has the same gradient as `_robust`."""
     return np.asarray((1 + (residuals / knee) ** 2) ** -0.25)
 
 
@@ -397,7 +396,7 @@ def linear_least_squares(
         columns: shape (n, k).
         target: shape (n,) or (n, targets).
         weights: factor of each row, shape (n,); None: all 1.
-        damping: per row, added to the diagonal of the normal equations, whose columns have root mean square 1.
+        damping: times n, added to the diagonal of the normal equations of columns scaled to root mean square 1.
     """
     sizes = np.sqrt((columns**2).mean(axis=0)) + 1e-12
     scaled = columns / sizes

@@ -1,10 +1,10 @@
-"""Plants proposed by `builtin`, without a language model: sparse regression over polynomials of observations.
+"""Identify a plant from data, without a language model: sparse regression over polynomials of observations.
 
 The change of each observation is a sum of products of observations and parts of the action. Terms are dropped as long
 as the error on held-out steps hardly grows (sequentially thresholded least squares; Brunton, Proctor and Kutz,
 "Discovering governing equations from data by sparse identification of nonlinear dynamical systems", PNAS 113, 2016).
-Two observations whose squares add up to 1 are the cosine and sine of an angle. If actions act with a delay, the sums
-read the actions of that many steps before.
+Two observations whose squares add up to 1 are the cosine and sine of an angle. If actions take effect with a delay, the
+sums read the actions of that many steps before.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from policygen.extensions.plants.plant import ENDS, Plant
 from policygen.policies.features import Reader
 from policygen.quantities.text import format_number, is_name, next_of, to_digits
 
-DEGREE = 3  # of the polynomials, or less where these would have more terms than `MOST_TERMS`
+DEGREE = 3  # of the polynomials; less where they would have more than MOST_TERMS terms
 MOST_TERMS = 170
-THRESHOLDS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # least sizes of a term, as a share of the target's spread
+THRESHOLDS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2)  # minimum size of a term, as a share of the target's spread
 MAX_ERROR_FACTOR = 1.1  # factor by which the error on held-out steps may grow for fewer terms
 NEGLIGIBLE = 1e-4  # an error that needs no further terms, as a share of the target's spread
-AT_A_LIMIT = 3  # the largest (or least) value is a limit if at least this many values equal it
-ON_A_CIRCLE = 1e-3  # largest error of x^2 + y^2 = 1 for a cosine and a sine
-STEPS_PER_TERM = 3  # steps of data that each offered term needs
+AT_A_LIMIT = 3  # the maximum (or minimum) of an observation is a limit if it occurs at least this often
+ON_A_CIRCLE = 1e-3  # maximum error of x^2 + y^2 = 1 for a cosine and a sine
+STEPS_PER_TERM = 3  # minimum number of steps per candidate term
 MOST_IN_A_LINE = 30  # terms of a sum in one line
 LATER_ERROR_RATIO = 0.5  # a line reads values after the step if that reduces its error below this share
 MOST_DELAY = 8  # steps
 DELAY_ERROR_RATIO = 0.9  # a delay is assumed if it reduces the squared error below this share
-GOOD_ENOUGH = 1e-3  # with a smaller error, a line need not read values after the step
+GOOD_ENOUGH = 1e-3  # lines with a smaller error read no values after the step
 
 Product = tuple[int, ...]  # the variables of a term, by index
-Limits = tuple[float | None, float | None]  # the least and the largest value; None: no limit
+Limits = tuple[float | None, float | None]  # minimum and maximum; None: no limit
 
 
 def identify_plant(data: Transitions, known: Plant) -> Plant:
-    """Return a plant fitted to the data; its reward and end are those of `known` where that has them."""
+    """Return a plant fitted to the data; if `known` states a reward or an end, they are kept."""
     return _Identification(data, known).plant()
 
 
@@ -56,11 +56,11 @@ class _Sum:
 
     @property
     def variables(self) -> frozenset[int]:
-        """The indices of the variables that it reads."""
+        """The indices of the variables that the sum reads."""
         return frozenset(itertools.chain(*self.products))
 
     def lines(self, names: Sequence[str], name: str) -> tuple[list[tuple[str, str]], str]:
-        """Return the lines that define parts of a long sum (NAME_1, NAME_2, ...), and the sum as text over `names`."""
+        """Return the sum as text, after the definitions of its parts (NAME_1, NAME_2, ...) if it is long."""
         terms = []
         for weight, product in zip(self.weights, self.products, strict=True):
             powers = [names[v] if n == 1 else f"{names[v]}^{n}" for v, n in Counter(product).items()]
@@ -79,9 +79,9 @@ def _signed(text: str) -> str:
 
 
 class _Identification:
-    """The identification of a plant from transitions.
+    """The identification of a plant.
 
-    Variables of sums are numbered: observations before the step, parts of the action, observations after the step.
+    The variables of sums are numbered: observations before the step, parts of the action, observations after the step.
     """
 
     def __init__(self, data: Transitions, known: Plant) -> None:
@@ -89,7 +89,7 @@ class _Identification:
         self._names = list(self._task.observation_names)
         columns = Equations(self._task, Plant()).decided(data.actions)
         decided = dict(zip(self._task.decision_names, columns, strict=True))
-        # The parts that determine an action: numbers, and all labels of a choice but the first.
+        # The parts that determine an action: numbers, and all labels of a choice except the first.
         each = zip(self._task.actuators, self._task.outputs_by_actuator, strict=True)
         self._parts = [name for actuator, outputs in each for name in outputs[actuator.is_choice :]]
         self._decided = np.column_stack([decided[name] for name in self._parts])
@@ -102,14 +102,14 @@ class _Identification:
         self._angles = _cosines_and_sines(np.concatenate([data.before, data.after]))
 
     def _delayed(self, delay: int) -> Column:
-        """Return the decisions `delay` steps earlier, a column per part; 0 before the episode began."""
+        """Return the decisions `delay` steps earlier, a column for each part; 0 before the start of the episode."""
         late, starts = np.zeros_like(self._decided), self._data.starts
         late[delay:] = self._decided[: len(late) - delay]
         late[(starts[:, None] + np.arange(delay)).ravel().clip(max=len(late) - 1)] = 0
         return late
 
     def _squared_error(self, delay: int) -> float:
-        """Return the sum of squared errors of linear predictions with this delay on held-out steps."""
+        """Return the sum of squared errors on held-out steps of linear predictions with this delay."""
         data, held_out = self._data, self._held_out
         if held_out.all() or not held_out.any():
             return 0.0
@@ -119,7 +119,6 @@ class _Identification:
         return float(((columns[held_out] @ weights - changes[held_out]) ** 2).sum())
 
     def plant(self) -> Plant:
-        """Return the plant: the equations of motion, the reward and the end."""
         data, sines = self._data, {j for _, j in self._angles}
         turns = {i: _angle(data.after, i, j) - _angle(data.before, i, j) for i, j in self._angles}
         targets = {
@@ -140,7 +139,7 @@ class _Identification:
                 found = self._sparse(products, columns, target, inside[i])
                 if i not in sums or found.error < sums[i].error / MAX_ERROR_FACTOR - NEGLIGIBLE:
                     sums[i] = found
-        # Most simulators move positions by the speeds after the step, so a line may read another value after the step.
+        # Most simulators move positions by the speeds after the step, so a line may read other values after the step.
         later = {i: self._first_later + k for k, i in enumerate(i for i in targets if i not in turns)}
         for i in sorted(targets, key=lambda i: -sums[i].error):
             free = [j for j in later if j != i and not self._reads_later(sums[j])]
@@ -157,7 +156,7 @@ class _Identification:
         return max(found.variables, default=-1) >= self._first_later
 
     def _written(self, sums: dict[int, _Sum], limits: dict[int, Limits], later: dict[int, int]) -> Plant:
-        """Return the plant whose lines are these sums; each line comes after those whose later values it reads."""
+        """Return the plant of these sums; each line follows those whose values after the step it reads."""
         names, sine_of = self._names, dict(self._angles)
         acting, lets = list[str](), list[tuple[str, str]]()
         for part in self._parts:
@@ -187,9 +186,9 @@ class _Identification:
         return Plant(tuple(lets), ordered, self._known.reward or self._reward(ends, lets), ends)
 
     def _products(self, quantities: int, most: int, sines: set[int]) -> list[Product]:
-        """Return the products of up to `most` variables, fewer where these would be too many for the data.
+        """Return the products of up to `most` variables, or fewer if there are too many for the data.
 
-        The square of a sine, which the cosine expresses, and products of labels of one choice are left out.
+        Squares of sines (the cosine expresses them) and products of labels of one choice are left out.
         """
         variables, choices = range(quantities + len(self._parts)), self._task.action_space == "discrete"
         products: list[Product] = []
@@ -208,7 +207,7 @@ class _Identification:
     def _sparse(
         self, products: Sequence[Product], columns: Column, target: Column, where: npt.NDArray[np.bool_]
     ) -> _Sum:
-        """Return the sum of as few products as the error on held-out steps allows; it uses only the steps `where`."""
+        """Return the sum, fitted to the steps `where`, of as few products as the error on held-out steps allows."""
         columns, target, held_out = columns[where], target[where], self._held_out[where]
         if not len(target) or float(np.ptp(target)) <= 1e-12 * float(np.abs(target).max(initial=0.0)):
             mean = float(target.mean()) if len(target) else 0.0
@@ -241,19 +240,19 @@ class _Identification:
         return name
 
     def _limits(self, i: int) -> Limits:
-        """Return the limits that an observation after a step seems to have."""
+        """Return the apparent limits of an observation after a step."""
         before, after = self._data.before[:, i], self._data.after[:, i]
         if len(np.unique(after)) < 2 * AT_A_LIMIT:
             return None, None
 
         def limit(value: float) -> float | None:
-            # A value that an observation has from the start of an episode, and never arrives at, is no limit.
+            # A value that the observation only has from the start of an episode is no limit.
             return value if (after == value).sum() >= AT_A_LIMIT and (before[after == value] != value).any() else None
 
         return limit(float(after.min())), limit(float(after.max()))
 
     def _reward(self, ends: str, lets: Sequence[tuple[str, str]]) -> str:
-        """Return the reward as text: a polynomial of observations and decisions, and the extra reward of an end."""
+        """Return the reward as text: a polynomial of observations and decisions, and the extra reward for an end."""
         data, names = self._data, self._names
         plain = ~data.ended if not data.ended.all() else np.ones(len(data), np.bool_)
         angles = [name for name, text in lets if text.startswith("atan2(")]
@@ -281,7 +280,7 @@ class _Identification:
         return text
 
     def _end(self) -> str:
-        """Return the end as text: thresholds of single quantities; every step seen beyond one ended its episode."""
+        """Return the end as text: thresholds of single quantities beyond which every step ended its episode."""
         data = self._data
         reader = Reader(self._task)
         columns = [np.asarray(np.broadcast_to(c, len(data)), np.float64) for c in reader.columns(data.after.T)]
@@ -315,7 +314,7 @@ def _within(text: str, low: float | None, high: float | None) -> str:
 
 
 def _cosines_and_sines(rows: Column) -> list[tuple[int, int]]:
-    """Return the pairs of columns that are the cosine and the sine of one angle, by index."""
+    """Return the indices of column pairs that are the cosine and the sine of an angle."""
     pairs: list[tuple[int, int]] = []
     for i, j in itertools.combinations(range(rows.shape[1]), 2):
         free = not {i, j} & {index for pair in pairs for index in pair}

@@ -1,8 +1,8 @@
-"""`model`: tune inside a plant that is fitted to the episodes played, so that few real episodes are needed.
+"""`model`: tune a policy inside a plant fitted to the episodes played, so that few real episodes are needed.
 
-Fit the plant, tune the policy in it, play one real episode; repeat until that episode turns out as predicted. Each
-round searches twice: from the policy proposed, and from the one found last. Only real episodes count. As for every
-method, other episodes decide what becomes the best.
+Fit the plant, tune the policy in it, play a real episode; repeat until that episode turns out as predicted. Each round
+has two searches: from the proposed policy, and from the last one found. Only real episodes count towards budgets. As
+for every method, other episodes decide which policy becomes the best.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from policygen.runs.attempt import TuningState
 from policygen.search.refine.cma import tune
 from policygen.search.refine.tunable import Refined, Trials, Vector
 
-LANES = 4_096  # episodes that are played side by side
+LANES = 4_096  # episodes played side by side
 INNER_EPISODES = 2_000  # in the plant, for one search
-POPULATION = 24  # more candidates cost hardly more: all are computed together
+POPULATION = 24  # a large one costs little, because all candidates are computed together
 COMPARED = 24  # episodes in the plant for comparing policies
-ROUND_STEPS = 50  # minimum of environment steps between two fits: one short episode tells little
-MISS_PENALTY = 0.1  # an episode that misses the end has the worst return, lowered by at most this share
+ROUND_STEPS = 50  # minimum number of environment steps between two fits, because a short episode tells little
+MISS_PENALTY = 0.1  # an episode that misses the end has the worst return, lowered by up to this share
 NEAR = 0.05  # two returns agree if they differ by at most this share of the range of returns seen
 
 
 def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
-    """Tune a policy in a fitted plant; None if it has nothing to tune or no real episode can be played.
+    """Tune a policy in a fitted plant; return None if there is nothing to tune, or if no real episode can be played.
 
-    Without episodes to fit, and of an environment that is observed as text, it is tuned by `cma` in the environment.
+    `cma` tunes it in the environment if there are no episodes to fit, or if observations are texts.
 
     Args:
-        trials: plays the real episodes, one by one, and holds those played before. The plant of the task, as revised by
-            the attempts, is fitted; missing equations are identified from the data.
+        trials: plays the real episodes, one by one, and holds those played before. The task's plant, as revised by the
+            attempts, is fitted; missing equations are identified from the data.
     """
     task, rng = policy.task, np.random.default_rng(rng_seed)
     seen, watched = list(trials.seen), list[Trajectory]()
@@ -55,7 +55,7 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
     known = revised(task, map(PLANT.of, trials.attempts))
 
     def fitted_search() -> _PlantSearch:
-        """Fit the given equations, or for each missing one the equation identified from the data."""
+        """Fit the stated equations; those that are missing are identified from the data."""
         data = Transitions.of(task, seen)
         names = {name for name, _ in known.next}
         whole = names >= {*task.observation_names} and known.reward and (known.ends or not data.ended.any())
@@ -79,7 +79,7 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
         watched += real
         seen += real
         if inside.margin is not None and not any(one.terminated for one in seen):
-            continue  # no episode has reached the end yet: fit this one too, and search again
+            continue  # no episode has reached the end yet: fit again with this one, and search again
         if _agrees(inside.fitted, found.policy, real[0], seen):
             break
     if not tried:
@@ -94,7 +94,7 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
 def _agrees(fitted: FittedPlant, policy: Policy, real: Trajectory, seen: Sequence[Trajectory]) -> bool:
     """Whether the plant predicted the return of a real episode.
 
-    Its members must predict similar returns from the start of the episode, with a mean near the real return.
+    From the episode's start, the members must predict similar returns, whose mean is near the real return.
     """
     members = range(len(fitted.values))
     starts = np.repeat(real.observations[:1].astype(np.float64), len(members), axis=0)
@@ -108,12 +108,13 @@ class _PlantSearch:
     """Searches inside one fitted plant.
 
     Attributes:
-        margin: how near the end observations are, if the reward asks for the end of the episode; else None.
+        margin: a function that grows as observations approach the end of the episode, if the reward asks for the end;
+            else None.
     """
 
     def __init__(self, fitted: FittedPlant, trials: Trials, first_seed: int) -> None:
         self.fitted, self._first, self._searches, task = fitted, first_seed, 0, fitted.equations.task
-        # A plant does not predict what `info` holds.
+        # A plant does not predict `info`.
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
         measure = trials.measure
         self._measure = measure if measure is not None and measure.objective is not None else None
@@ -123,7 +124,7 @@ class _PlantSearch:
             self._worst_return = fitted.reward_outside * task.max_steps
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> Refined | None:
-        """Tune a policy in the plant; None if it has nothing to tune."""
+        """Tune a policy in the plant; return None if there is nothing to tune."""
         self._searches += 1
         penalty, offset = Penalty(self._task, INNER_EPISODES), self._first + 1_000_000 * self._searches
 
@@ -138,22 +139,22 @@ class _PlantSearch:
         return tune(policy, inner, (offset % 2**31) + 1, POPULATION)
 
     def index_of_best(self, policies: Sequence[Policy]) -> int:
-        """Return the index of the best policy in the plant: highest score less the cost of violated requirements."""
+        """Return the index of the policy with the highest score in the plant, less the cost of violations."""
         played = play_in_plant(self.fitted, policies, range(self._first, self._first + COMPARED))
         return int(np.argmax(Penalty(self._task, 1)(self._values(played), played)))
 
     def _values(self, played: Sequence[Sequence[Trajectory]]) -> Vector:
-        """Return the score of each policy's episodes, or what a search maximises instead."""
+        """Return for each policy what the search maximises: its objective, or else its score."""
         if self._measure is not None:
             sums = self._measure.sums([one for some in played for one in some])
             return np.asarray(sums.reshape(len(played), -1).mean(axis=1), np.float64)
         return np.array([np.mean([self._value(one) for one in some]) for some in played])
 
     def _value(self, episode: Trajectory) -> float:
-        """Return an episode's value to the search: its return, or less if it missed an end that the reward asks for.
+        """Return an episode's value for the search: its return, or less if it missed an end that the reward asks for.
 
-        Such an episode is worth less than any that reached the end; the further away it stayed, the less. Otherwise
-        doing nothing could win because it costs less, and equal returns could not tell policies apart.
+        Such an episode is worth less than any that reached the end, and less the further away it stayed. Otherwise
+        doing nothing could win because it costs less, and equal returns would not distinguish policies.
         """
         if self.margin is None or (short := -float(np.nanmax(self._margins(episode.observations)))) <= 0:
             return episode.episode_return
@@ -170,11 +171,11 @@ class _PlantSearch:
 class PlantCopies(Copies):
     """Copies of a fitted plant; the seed determines the ensemble's member and the start.
 
-    A copy fails if it leaves the bounds of the data or its reward is not finite. Its episode then ends, and the reward
-    of its last step is the plant's `reward_outside` for each step left until the limit.
+    A copy fails if it leaves the plant's bounds or its reward is not finite. Its episode then ends, and its last reward
+    is the plant's `reward_outside` times the number of steps left until the limit.
 
     Args:
-        starts: first observations, shape (k, d), instead of those that k seeds draw.
+        starts: first observations, shape (k, d), in place of those drawn by k seeds.
     """
 
     engine: ClassVar[str] = "plant"
@@ -202,7 +203,7 @@ class PlantCopies(Copies):
         return self._rows
 
     def _start(self, seed: int) -> Column:
-        """Return a start that was seen, hidden states last, with the plant's `start` lines applied."""
+        """Return the start of a real episode, hidden states last, with the draws of the plant's `start` lines."""
         rng, stated = np.random.default_rng(seed), self._equations.plant
         start = self._plant.starts[rng.integers(len(self._plant.starts))].copy()
         for name, text in stated.starts:
@@ -245,7 +246,7 @@ def play_in_plant(
     """Play each actor in the plant, one episode per seed; return the trajectories of each actor.
 
     Args:
-        starts: first observations, shape (seeds, d), instead of those that the seeds draw; only with a single actor.
+        starts: first observations, shape (seeds, d), in place of those drawn by the seeds; only with a single actor.
     """
     copies = PlantCopies(plant, starts)
     return play_together(partial(play, plant.equations.task, copies), actors, seeds, copies.max_copies)

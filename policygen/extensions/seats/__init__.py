@@ -1,1 +1,1 @@
-"""A model beside the loop: it decides every step (`drive`) or plans when asked (`mediate`)."""
+"""Language models that decide every step of an episode (`drive`), or make plans when asked (`mediate`)."""

@@ -1,6 +1,6 @@
-"""A drive: a model chooses the action of every step, and its decisions become a table that is scored.
+"""`drive`: a model chooses the action of every step, and its decisions become a table that is scored.
 
-If the task has a grid, quantities are shown as bins, so that situations repeat. Observed texts are shown as they are.
+If the task has a grid, prompts show quantities as bins, so that situations repeat. They show observed texts unchanged.
 Equal prompts are one question, which is asked once.
 """
 
@@ -50,29 +50,29 @@ from policygen.tasks.task import Task
 
 DIGITS = 3  # significant digits of a quantity without bins
 TABLE_EPISODES = 100  # for the score of the table, unless it is computed exactly
-# Limits on the description of the task, the largest first; the first that takes at most 80% of a prompt is used.
+# Limits on the length of the task's description, from long to short; the first is used that fits into 80% of a prompt.
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
-_MOST_VALUE = 400  # number of characters read after `Action:`
+_MOST_VALUE = 400  # maximum number of characters read after `Action:`
 _MARKS = "*`\"'_ \t"  # formatting around a value
 
 Shown = list[dict[str, Any]]  # quantities as a prompt shows them
-Action = tuple[float, ...]  # for each actuator, the index of a label or a value within its range
+Action = tuple[float, ...]  # for each actuator, the index of a label, or a number in its range
 
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
 class StepQuestions:
-    """The questions about the action of a step: bins of the task's grid, or numbers of three digits.
+    """The prompts that ask for the action of a step; they show bins of the task's grid, or numbers of three digits.
 
     Args:
         memory: number of previous steps shown.
-        most_tokens: maximum number of estimated tokens of a prompt.
+        most_tokens: maximum number of estimated tokens in a prompt.
     """
 
     def __init__(self, task: Task, *, memory: int = 0, most_tokens: int = 6_000) -> None:
         self.task, self.memory, self.form, self._most_tokens = task, memory, form_of(task), most_tokens
         self._reader: Reader = cell_reader(task, task.grid) if task.grid is not None else Reader(task)
-        # A prompt shows texts; it leaves out the columns that hold them, and features that depend on texts alone.
+        # A prompt shows texts as such, so it leaves out their columns, and features that depend on texts alone.
         self._left_out = set(task.columns[len(task.observations) :])
         for name, node in task.parsed_features if task.texts else ():
             read = [part for part in nodes_of(node) if isinstance(part, Name | Contains)]
@@ -86,19 +86,24 @@ class StepQuestions:
                 break
 
     def prompt(self, shown: Shown, recent: Sequence[Mapping[str, Any]], observation: npt.NDArray[Any]) -> Prompt:
-        """Render the question for what is shown now and the recent steps; its context is the observation."""
+        """Render the prompt for a situation; its context is the observation.
+
+        Args:
+            shown: the current quantities, as `shown` returns them.
+            recent: the previous steps.
+        """
         variables = {"now": shown, "recent": recent, "memory": self.memory, "form": self.form}
         return question("drive", self._system, variables, observation, self._most_tokens)
 
     def cell(self, observation: npt.NDArray[Any]) -> int | None:
-        """Return the cell of a flattened observation of shape (d,); None if the task has no grid."""
+        """Return the cell of a flattened observation, shape (d,); None if the task has no grid."""
         if not isinstance(self._reader, CellReader):
             return None
-        # In a batch of one, as a table computes it, so that both give the same cell.
+        # A batch of one, as in a table, so that both compute the same cell.
         return int(self._reader.cells(np.asarray(observation)[np.newaxis])[0])
 
     def shown(self, observation: npt.NDArray[Any]) -> Shown:
-        """Return the quantities to show of a flattened observation of shape (d,)."""
+        """Return the quantities of a flattened observation, shape (d,), that a prompt shows."""
         cell, grid, first = self.cell(observation), self.task.grid, len(self.task.observations)
         units = {one.name: one.unit for one in self.task.observations}
         shown: list[tuple[str, str, str, int, bool, bool]] = []
@@ -111,12 +116,12 @@ class StepQuestions:
         else:
             for name, value in zip(self._reader.names, self._reader.row(observation), strict=True):
                 shown.append((name, units.get(name, ""), format_number(to_digits(value, DIGITS)), 0, False, False))
-        keys = ("name", "unit", "text", "bin", "labelled", "is_text")  # labelled: the bin's number is shown, too
+        keys = ("name", "unit", "text", "bin", "labelled", "is_text")  # labelled: show the bin's number, too
         return [dict(zip(keys, one, strict=True)) for one in shown if one[0] not in self._left_out]
 
 
 def form_of(task: Task) -> str:
-    """Return the format of an action: `left | right`, `-2 to 2`, or an example if there are several actuators."""
+    """Return the format of an action: `left | right`, `-2 to 2`, or for several actuators an example."""
     if len(task.actuators) == 1:
         only = task.actuators[0]
         numbers = () if only.is_choice else (f"{format_number(only.low)} to {format_number(only.high)}",)
@@ -125,11 +130,11 @@ def form_of(task: Task) -> str:
 
 
 def connect_driver(task: Task, config: RunConfig) -> Provider:
-    """Return the provider that drives: a language model, or a saved policy for `policy:FILE`.
+    """Return the provider that chooses actions: a language model, or for `policy:FILE` a saved policy.
 
     Raises:
         UsageError: the provider cannot drive.
-        PolicyError: the saved policy cannot be read, or has a memory; a driver decides single steps.
+        PolicyError: the saved policy cannot be read, or has memory; a driver decides single steps.
     """
     spec = read_spec(config.llm)
     if spec.name != "policy":
@@ -138,8 +143,8 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
     ours, theirs = ((t.observation_names, t.action_space, t.actuators) for t in (task, policy.task))
     if ours != theirs:
         raise UsageError(
-            f"--llm {config.llm} is a policy for {policy.task.name}: its observations or actions differ from "
-            f"those of {task.name}; name one found for {task.name}"
+            f"--llm {config.llm} is a policy for {policy.task.name}, whose observations or actions differ from "
+            f"those of {task.name}; name a policy for {task.name}"
         )
     if policy.remembers:
         raise PolicyError(
@@ -158,10 +163,10 @@ def connect_driver(task: Task, config: RunConfig) -> Provider:
 
 
 def read_decision(text: str, task: Task) -> Action:
-    """Return the last action that an answer states.
+    """Return the action that an answer states last.
 
-    It is the text after the last `Action:`, else the texts after the names of all actuators (`torque: 0.5`), else the
-    last line.
+    It follows the last `Action:`; without `Action:`, the names of all actuators (`torque: 0.5`); without those, it is
+    the last line.
 
     Raises:
         UnreadableAnswer: the text states no action.
@@ -175,30 +180,30 @@ def read_decision(text: str, task: Task) -> Action:
 
 
 def as_action(task: Task, action: Action) -> Any:
-    """Convert an action to the environment's own form: an int for Discrete, else an array of shape (m,)."""
+    """Convert an action to the form that the environment takes: an int for Discrete, else an array of shape (m,)."""
     if task.action_space == "discrete":
         return round(action[0])
     return task.limits.to_action(action) if task.has_numbers else np.array(action, np.int64)
 
 
 def neutral(task: Task) -> Action:
-    """Return the first label of each actuator or, if it has none, the number of its range that is nearest to 0."""
+    """Return for each actuator its first label or, without labels, the number in its range that is nearest to 0."""
     return tuple(0.0 if a.is_choice else min(max(0.0, a.low), a.high) for a in task.actuators)
 
 
 def _texts_after(name: str, text: str) -> list[str]:
-    """Return the texts after `NAME:` or `NAME =`, each to the end of its line, without empty ones."""
+    """Return the texts after `NAME:` or `NAME =`, each to the end of its line; empty ones are left out."""
     pattern = rf"(?<!\w){re.escape(name)}[*`\"']{{0,3}}[ \t]{{0,4}}[:=](?P<value>[^\n]{{0,{_MOST_VALUE}}})"
     values = (match["value"].strip(_MARKS) for match in re.finditer(pattern, text, re.IGNORECASE))
     return [value for value in values if value]
 
 
 def _read_all(text: str, task: Task) -> Action:
-    """Return the action in a text that has one entry for each actuator."""
+    """Return the action in a text with one entry for each actuator."""
     if len(task.actuators) == 1:
         return _read_entries([text], task)
     named = [_texts_after(actuator.name, text) for actuator in task.actuators]
-    if all(named):  # one line may name them all: `gear=low, horn=1`
+    if all(named):  # a line may name all actuators: `gear=low, horn=1`
         return _read_entries([re.split(r"[,;]", found[-1])[0] for found in named], task)
     parts = [part for part in re.split(r"[,;\s]+", text.strip(_MARKS + "[](){}.")) if part]
     if len(parts) != len(task.actuators):
@@ -211,12 +216,12 @@ def _read_entries(entries: Sequence[str], task: Task) -> Action:
 
 
 def _read_entry(entry: str, actuator: Actuator) -> float:
-    """Return the index of a label, or the number, that an entry states."""
+    """Return the number that an entry states, or the index of its label."""
     text = entry.strip(_MARKS + "[]{}()").rstrip(".,;!*`\"' ")
     value = read_action(text, actuator)
     if isinstance(value, float):
         return value
-    # A name or a number may be followed by words, but not by a second choice: `left, since the pole leans left`.
+    # Words may follow a name or a number (`left, since the pole leans left`), but not a second choice.
     names = actuator.names
     begins = [name for name in names if re.match(rf"{re.escape(name)}(?!\w)", text, re.IGNORECASE)]
     number = NUMBER.match(ascii_signs(text))
@@ -233,7 +238,7 @@ def _read_entry(entry: str, actuator: Actuator) -> float:
 
 
 def _names_in(names: Sequence[str], text: str) -> list[str]:
-    """Return the names that a text has as whole words, in the order of the text; where several fit, the longest."""
+    """Return the names that occur in a text as whole words, in order; where several match, the longest."""
     either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     return re.findall(rf"(?<!\w)(?:{either})(?!\w)", text, re.IGNORECASE) if names else []
 
@@ -242,41 +247,41 @@ def _names_in(names: Sequence[str], text: str) -> list[str]:
 
 
 class Driver:
-    """An actor that asks a model for the action of every new situation, and plays episodes in parallel.
+    """An actor that asks a model for the action in every new situation; episodes are played in parallel.
 
     An answer without an action gets one repair request. If the repaired answer has no action either, the driver takes
-    the action chosen most often so far, or `neutral` before any was chosen.
+    the action that the model chose most often so far, or `neutral` before it chose any.
 
     Args:
-        on_episode: called with the driver after every episode that ends.
+        on_episode: called with the driver after every episode.
     """
 
-    independent = False  # only this process has the answers, so no other may play episodes
+    independent = False  # other processes cannot play episodes, as only this one has the answers
 
     def __init__(self, questions: StepQuestions, session: Session, on_episode: Callable[[Driver], None]) -> None:
         self.questions, self.session, self._on_episode = questions, session, on_episode
         self.steps = 0  # number of actions taken
-        self.hits = 0  # number of those whose situation was asked about before, or by another episode at the same time
+        self.hits = 0  # number of those actions that needed no question of their own
         self.seconds = 0.0  # spent waiting for answers
-        self.ended: list[Trajectory] = []  # the episodes that have ended, in the order of their ends
-        # For each cell of the task's grid, how often the model chose each action in it, and the same for all together.
+        self.ended: list[Trajectory] = []  # the episodes that have ended, in the order in which they ended
+        # How often the model chose each action in each cell of the task's grid, and in all cells together.
         self.chosen: dict[int, Counter[Action]] = {}
         self.totals: Counter[Action] = Counter()
-        self.score: Score | None = None  # of the table of choices
+        self.score: Score | None = None  # of the table
 
     @property
     def most_chosen(self) -> Action | None:
-        """The action that the model chose most often; on a tie, the first chosen. None before any was chosen."""
+        """The action that the model chose most often (of equals, the first chosen); None before it chose any."""
         return next((action for action, _ in self.totals.most_common(1)), None)
 
     def begin(self, episodes: int, /) -> Driver:
-        """Begin new episodes and return itself; earlier answers are kept."""
+        """Begin new episodes; return the driver itself, which keeps earlier answers."""
         self._recent: list[deque[dict[str, Any]]] = [deque(maxlen=self.questions.memory) for _ in range(episodes)]
         self._under_way: dict[int, dict[str, Any]] = {}
         return self
 
     def decide(self, observations: Rows, indices: Indices, /) -> list[Any]:
-        """Return the next actions; ask about all new situations together. See `Decider` and `Session.answers`."""
+        """Return the next actions, after asking about all new situations at once; see `Decider`, `Session.answers`."""
         task, questions, asked = self.questions.task, self.questions, self.session.asked
         shown = [questions.shown(observation) for observation in observations]
         prompts = [
@@ -304,7 +309,7 @@ class Driver:
         return actions
 
     def observe_step(self, index: int, reward: float, ended: Trajectory | None, /) -> None:
-        """Remember the step of an episode, and keep an episode that has ended."""
+        """Remember a step of an episode; keep the episode if it has ended."""
         self._recent[index].append({**self._under_way.pop(index), "reward": reward})
         if ended is not None:
             self._recent[index].clear()
@@ -325,7 +330,7 @@ def open_drive(
 
     Args:
         memory: number of previous steps shown.
-        on_episode: called with the driver after every episode that ends.
+        on_episode: called with the driver after every episode.
         options: further arguments of `Session`.
 
     Raises:
@@ -341,9 +346,10 @@ def open_drive(
 
 
 def drive(driver: Driver, episodes: int) -> dict[str, Any]:
-    """Play episodes until all are played or a budget runs out; score the table; return the result, as saved.
+    """Play the episodes, or as many as the budgets allow, and score the table; return the result as saved.
 
-    The session's folder gets the episodes that ended (in the order of their seeds) and the table, also after an error.
+    The episodes that ended (in the order of their seeds) and the table are saved in the session's folder, even after an
+    error.
 
     Raises:
         ProviderError: the model cannot be asked.
@@ -372,9 +378,10 @@ def drive(driver: Driver, episodes: int) -> dict[str, Any]:
 
 
 def table_of(driver: Driver) -> TablePolicy | None:
-    """Return the table of the action chosen most often in each cell; on a tie, the first chosen.
+    """Return the table of the action chosen most often in each cell (of equals, the first chosen).
 
-    Other cells take the action chosen most often in all cells. None if the task has no grid or nothing was chosen.
+    Cells that the model never saw get the action chosen most often overall. None if the task has no grid, or if the
+    model chose no action.
     """
     task, most = driver.questions.task, driver.most_chosen
     if task.grid is None or most is None:
@@ -386,26 +393,25 @@ def table_of(driver: Driver) -> TablePolicy | None:
 
 
 def _result(driver: Driver, episodes: int) -> dict[str, Any]:
-    """Return the fields of `drive.json`."""
     task, ended, ledger, most = driver.questions.task, driver.ended, driver.session.log.ledger, driver.most_chosen
     grid, tokens = task.grid, ledger.tokens_in + ledger.tokens_out
     return {
         "shown": "numbers" if grid is None else "bins",
         "planned": episodes,
-        "episodes": len(ended),  # played to their end, as are those of the next two
+        "episodes": len(ended),  # that ended; `driven` and `returns` are theirs
         "driven": score_record(sampled_score(ended, engine_words("copies", task))) if ended else None,
         "returns": [trajectory.episode_return for trajectory in ended],
         "table": score_record(driver.score) if driver.score is not None else None,
         "cells": grid.size if grid is not None else 0,
         "cells_seen": len(driver.chosen),  # in which the model chose an action
-        "most_chosen": action_words(task.actuators, most) if most is not None else "",  # the table's in all other cells
+        "most_chosen": action_words(task.actuators, most) if most is not None else "",  # in all cells not seen
         "steps": driver.steps,
         "hits": driver.hits,
-        "decision_seconds": driver.seconds / max(1, driver.steps),  # that the drive waited for answers, per step
-        "answer_seconds": ledger.llm_seconds / max(1, ledger.calls),  # that requests took, each
+        "decision_seconds": driver.seconds / max(1, driver.steps),  # mean wait for an answer, per step
+        "answer_seconds": ledger.llm_seconds / max(1, ledger.calls),  # mean duration of a request
         "tokens_per_episode": tokens / len(ended) if ended else None,
         "usd_per_episode": ledger.usd / len(ended) if ended and ledger.usd is not None else None,
-        # For each cell seen its bins, and how often each action was chosen there, most frequent first.
+        # For each cell seen: its bins, and how often each action was chosen there, the most frequent first.
         "decisions": [
             {
                 "bins": dict(zip(grid.names, grid.bins_of(cell).tolist(), strict=True)),

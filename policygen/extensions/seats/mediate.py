@@ -1,4 +1,4 @@
-"""Mediation: a model plans for a robot when a mediator asks for a plan; all mediators play the same episodes.
+"""`mediate`: a model plans for a robot whenever a mediator asks for a plan; all mediators play the same episodes.
 
 A mediator is a fixed rule, or a table tuned on episodes in which every question has a cost.
 """
@@ -46,7 +46,7 @@ COST = 0.01  # of a question, as published in When2Ask (arXiv 2306.03604)
 START = "| new | ended | since | action |\n|---|---|---|---|\n| * | 1 | * | ask |\n| * | * | * | continue |"
 
 MOST_OPTIONS = 12  # in a plan
-FALLBACK: robot.Plan = (robot.Option(robot.EXPLORE),)  # if the repaired answer states no plan either
+FALLBACK: robot.Plan = (robot.Option(robot.EXPLORE),)  # if even the repaired answer states no plan
 _MARKS = "*`\"'_ \t[]{}()."
 _PLAN = re.compile(r"(?<!\w)plan[*`\"']{0,3}[ \t]{0,4}:", re.IGNORECASE)
 _BETWEEN = re.compile(r"[,;\n]|->|→|\bthen\b", re.IGNORECASE)
@@ -60,8 +60,8 @@ _VERBS = {
 }
 _THING = re.compile(rf"\b(?:({'|'.join(robot.COLOURS)}) )?({'|'.join(robot.KINDS.values())})\b", re.IGNORECASE)
 
-# Whether to ask the planner, from the inputs of a step and the episode's own random generator; the first step of an
-# episode asks in any case.
+# Decides whether to ask the planner, from a step's inputs and the episode's random generator. The first step of an
+# episode always asks.
 Mediator = Callable[[robot.MediatorInputs, np.random.Generator], bool]
 LEARNED = "learned"
 MEDIATORS: dict[str, Mediator] = {
@@ -79,8 +79,8 @@ def _mediator_of(policy: Policy) -> Mediator:
 def learned_mediator(room: str, *, seed: int, episodes: int) -> Policy:
     """Tune the table of the hard-coded mediator entry by entry (`--refine coordinate`) and return it.
 
-    The plans come from the rule-based planner, so no model is asked; each question costs `COST`. These episodes
-    have seeds of their own.
+    The plans come from the rule-based planner, not from a model; each question costs `COST`. The seeds of these
+    episodes are used for nothing else.
     """
     task = replace(load_task(MEDIATOR_TASK), kwargs=(("room", room), ("cost", COST)))
     start = parse(START, task).policy
@@ -102,7 +102,7 @@ def _make_room(room: str) -> gym.Env[Any, Any]:
 
 
 def open_mediation(config: RunConfig, folder: Path, **options: Any) -> Session:
-    """Open the session of a language model that plans, or of the rules of `planner`; `options` are those of `Session`.
+    """Open a session whose plans come from a language model, or from rules for `planner`; see `Session` for `options`.
 
     Raises:
         UsageError: the provider cannot plan; or see `Session`.
@@ -126,7 +126,7 @@ HEADER = "| room | mediator | doors opened | return | steps | questions |\n| ---
 def row_words(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the room, mediator, share of opened doors, return, steps and questions, with 95% intervals.
 
-    The interval of the share is Wilson's, the others are Student's.
+    The interval of the share is Wilson's; the others are Student's.
     """
     interval = binomtest(sum(row["opened"]), len(row["opened"])).proportion_ci(method="wilson")
     return (
@@ -145,13 +145,14 @@ def mediate(
     train: int,
     on_row: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Play the same episodes with each mediator in each room until a budget runs out; return the result, as saved.
+    """Play the same episodes with each mediator in each room, as far as budgets allow; return the result as saved.
 
     Args:
-        rooms, mediators: of `ROOM_NAMES`, and of `MEDIATORS` or `LEARNED`; all, if there are none. The policy of the
-            learned mediator is saved as ROOM.json in the session's folder.
-        train: number of other episodes to tune a learned mediator with.
-        on_row: called with the results of every mediator whose episodes were all played, one number per episode.
+        rooms: names from `ROOM_NAMES`; empty: all.
+        mediators: names from `MEDIATORS`, or `LEARNED`, whose policy is saved as ROOM.json in the session's folder;
+            empty: all.
+        train: number of further episodes for tuning the learned mediator.
+        on_row: called with the results of a mediator after all its episodes.
 
     Raises:
         ProviderError: the model cannot be asked.
@@ -174,7 +175,7 @@ def mediate(
                 playing = [robot.RoomEpisode(env, room, one) for env, one in zip(envs, seeds, strict=True)]
                 _play(session, room, asks, playing, seeds)
                 row["opened"] = [episode.opened for episode in playing]
-                row["returns"] = [episode.returned for episode in playing]  # of the room, without the cost of questions
+                row["returns"] = [episode.returned for episode in playing]  # without the cost of questions
                 row["steps"] = [episode.steps for episode in playing]
                 row["questions"] = [episode.questions for episode in playing]
                 found["rows"].append(row)
@@ -190,7 +191,7 @@ def mediate(
 def _play(
     session: Session, room: str, asks: Mediator, playing: Sequence[robot.RoomEpisode], seeds: Sequence[int]
 ) -> None:
-    """Play all episodes of a mediator in parallel, so that new reports are asked about together."""
+    """Play all episodes of a mediator in parallel, so that questions about new reports are asked together."""
     system = system_message("mediate", {"room": room, "coloured": room == robot.COLOURED})
     generators = [np.random.default_rng([seed, 1]) for seed in seeds]
     while running := [i for i, episode in enumerate(playing) if not episode.over]:
@@ -215,13 +216,13 @@ def plan_prompt(system: Message, report: robot.RoomReport, room: str, most_token
 
 
 def read_plan(text: str, report: robot.RoomReport, room: str) -> robot.Plan:
-    """Return the last plan in an answer: the text after `Plan:`, or without `Plan:` the last line.
+    """Return the last plan in an answer: the text after `Plan:`; without `Plan:`, the last line.
 
-    For a thing not seen yet, `explore` and `go to` are added before the option. If several keys were seen, the plan
-    must say which one to go to.
+    If an option needs a thing that was not seen yet, `explore` and `go to` are added before it. If several keys were
+    seen, the plan must say which of them to go to.
 
     Args:
-        room: one of `ROOM_NAMES`, which differ in their things.
+        room: one of `ROOM_NAMES`; it determines which things exist.
 
     Raises:
         UnreadableAnswer: the text states no plan.
@@ -241,7 +242,7 @@ def read_plan(text: str, report: robot.RoomReport, room: str) -> robot.Plan:
 
 
 def _plan_text(text: str) -> str:
-    """Return the text after the last `Plan:`, to the end of the line or, if the line is empty, of the paragraph."""
+    """Return the rest of the line after the last `Plan:` or, if it is empty, the rest of the paragraph."""
     found = list(_PLAN.finditer(text))
     if not found:
         return text.splitlines()[-1]
@@ -251,7 +252,7 @@ def _plan_text(text: str) -> str:
 
 
 def _options(words: str, report: robot.RoomReport, room: str, before: list[robot.Option]) -> list[robot.Option]:
-    """Return the options of one part of a plan: the option that its words state, and before it those that it needs."""
+    """Return the option that one part of a plan states, after the options that it needs first."""
     found = [(verb, match) for verb, pattern in _VERBS.items() if (match := pattern.match(words))]
     if not found:
         raise UnreadableAnswer(
@@ -276,7 +277,7 @@ def _options(words: str, report: robot.RoomReport, room: str, before: list[robot
     if kind not in robot.KINDS_IN[room]:
         things = " and ".join(robot.KINDS_IN[room])
         raise UnreadableAnswer(f"{quoted(words)} names nothing in this room; it has {things}")
-    if report.carried == name and robot.Option(robot.PUT) not in before:  # a thing in hand need not be fetched
+    if report.carried == name and robot.Option(robot.PUT) not in before:  # the robot has it in hand already
         return []
     going = robot.Option(robot.GO_TO, name)
     then = [] if verb == robot.GO_TO else [robot.Option(verb, name)]
@@ -290,7 +291,7 @@ def _options(words: str, report: robot.RoomReport, room: str, before: list[robot
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Return the learned mediators and the costs, in Markdown; `result` is that of `mediate`."""
+    """Return the learned mediators and the costs as Markdown; `result` is that of `mediate`."""
     tables, verdicts = [], []
     played = {(row["room"], row["mediator"]): row for row in result["rows"]}
     for (room, name), row in played.items():
@@ -308,7 +309,7 @@ def summary(result: Mapping[str, Any]) -> str:
         aim = "The aim: as many doors as `always` with at most a third of its questions.\n\n"
         tables.append(aim + "\n".join(verdicts))
     if result["stopped"]:
-        tables.append(f"Stopped: {result['stopped']}; a mediator whose episodes were not all played is left out.")
+        tables.append(f"Stopped: {result['stopped']}; mediators whose episodes were not all played are left out.")
     tables.append(
         f"Plans for {result['asked']} different reports: {request_words(result)}. {result['repairs']} answers had to "
         f"be repaired; {result['fallbacks']} reports fell back to exploring, {result['fallback_uses']} times."
@@ -317,7 +318,7 @@ def summary(result: Mapping[str, Any]) -> str:
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """Return a Markdown page of the results and costs; `result` is that of `mediate`."""
+    """Return a page of the results and costs as Markdown; `result` is that of `mediate`."""
     who = (
         result["llm"] if result["is_language_model"] else f"`{result['llm']}`, a rule-based planner, no language model"
     )

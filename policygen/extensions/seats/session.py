@@ -1,4 +1,4 @@
-"""The shared base of `drive` and `mediate`: questions to one model, in a folder that this process locks.
+"""What `drive` and `mediate` share: a model to ask, and a folder that this process locks.
 
 Each question is asked once, several in parallel; an unreadable answer gets one repair request.
 """
@@ -26,16 +26,16 @@ from policygen.runs.listeners import Activity
 from policygen.runs.logbook import lock_folder
 from policygen.runs.request_log import RequestLog
 
-MOST_READ = 20_000  # number of characters at the end of an answer that are read
-_MOST_REPEATED = 2_000  # number of characters at the end of an answer that a repair request shows
-_QUOTED = 60  # number of characters of an answer that an error message quotes
+MOST_READ = 20_000  # maximum number of characters read, at the end of an answer
+_MOST_REPEATED = 2_000  # maximum number of characters that a repair request repeats, at the end of an answer
+_QUOTED = 60  # maximum number of characters that an error message quotes
 
 V = TypeVar("V")  # the value that an answer states
 
 
 @dataclass
 class ProgramProvider:
-    """A provider that is not a language model: a function answers, from the context that a prompt carries."""
+    """A provider that is not a language model: a function that answers from the context of a prompt."""
 
     spec: str
     answer: Callable[[Any], str]
@@ -44,7 +44,7 @@ class ProgramProvider:
     is_language_model = False
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Return the function's answer, which costs nothing."""
+        """Return the function's answer."""
         return Reply(self.answer(prompt.context), NO_MODEL, 0, 0, 0.0)
 
 
@@ -56,18 +56,18 @@ def connect_model(config: RunConfig, refusal: str) -> Provider:
 
 
 class UnreadableAnswer(ValueError):
-    """An answer without the value asked for; the repair request shows the message."""
+    """An answer does not contain the value asked for; the message appears in the repair request."""
 
 
 class Session:
     """A model to ask, and a folder with the transcript, the answers and the result, locked until `close` is called.
 
-    If the folder already holds this session, the answers stored there are used again.
+    If the folder already holds this session, its stored answers are used again.
 
     Args:
         kind: `drive` or `mediate`; the result is saved as KIND.json.
-        identity: fields of the result beside model and seed; a session continues another if these are equal.
-        concurrency: maximum number of requests under way at a time; 1 for a provider without a server.
+        identity: further fields of the result. A session continues another if these, the model and the seed are equal.
+        concurrency: maximum number of requests at a time; without a server, always 1.
         tell: called with every wait, and with None when it ends.
 
     Raises:
@@ -88,9 +88,9 @@ class Session:
     ) -> None:
         self.folder, self.config, self.provider = folder, config, provider
         self.concurrency = concurrency if hasattr(provider, "key_goes_to") else 1
-        self.stopped = "interrupted"  # why the session ended early; empty if its work was done
-        self.fallback_uses = 0  # number of times that something took the place of a missing value
-        # The value of each question (None: neither its answer nor the repair was readable) and its number of repairs.
+        self.stopped = "interrupted"  # why the session ended early; empty if it is complete
+        self.fallback_uses = 0  # number of times that a default replaced a missing value
+        # For each question the value of its answer (None: unreadable, even after the repair) and the number of repairs.
         self._known: dict[Prompt, tuple[Any, int]] = {}
         self._kind, self._file = kind, folder / f"{kind}.json"
         self._identity = {**identity, "llm": redacted(config.llm), "seed": config.seed}
@@ -116,15 +116,15 @@ class Session:
         )
         lock = lock_folder(folder)
         self.close = lock.release
-        self.save({})  # a session that continues this one needs it, even if this one stops at once
+        self.save({})  # so that another session can continue this one even if it stops at once
 
     @property
     def asked(self) -> int:
-        """Number of different questions that got an answer, readable or not."""
+        """Number of different questions that were answered, readably or not."""
         return len(self._known)
 
     def save(self, found: Mapping[str, Any], *, finished: bool = False) -> dict[str, Any]:
-        """Save and return the result: what was found, and the costs so far."""
+        """Save and return the result: the fields `found`, and the costs so far."""
         ledger = self.log.ledger
         result = {
             **self._identity,
@@ -134,9 +134,9 @@ class Session:
             "repairs": sum(repairs for _, repairs in self._known.values()),
             "fallbacks": sum(value is None for value, _ in self._known.values()),
             "fallback_uses": self.fallback_uses,
-            "requests": ledger.calls,  # sent, retries included
+            "requests": ledger.calls,  # including retries
             "llm_calls": ledger.calls if self.provider.is_language_model else 0,
-            "cached": ledger.cached,  # answers that an earlier session stored
+            "cached": ledger.cached,  # answers stored by an earlier session
             "tokens_in": ledger.tokens_in,
             "tokens_out": ledger.tokens_out,
             "usd": ledger.usd,
@@ -147,17 +147,17 @@ class Session:
         return result
 
     def answers(self, questions: Sequence[Prompt], read: Callable[[str, Any], V], form: str = "") -> list[V | None]:
-        """Return the values of the answers; None where the repaired answer is unreadable, too.
+        """Return the values of the answers; None where an answer is unreadable even after the repair.
 
-        All new questions are asked in parallel; the first of a session alone, so that only one request fails if the
-        model refuses a parameter.
+        New questions are asked in parallel. The first question of a session is asked alone, so that only one request
+        fails if the model refuses a parameter.
 
         Args:
-            read: returns the value in the text of an answer, given the prompt's context; raises UnreadableAnswer.
-            form: of an answer, for the repair request.
+            read: returns the value in an answer, given its text and the prompt's context; raises UnreadableAnswer.
+            form: the format of an answer, for the repair request.
 
         Raises:
-            BudgetExhausted, ProviderError: not all could be asked; answers received are kept for the next call.
+            BudgetExhausted, ProviderError: not all questions were asked; the answers so far are kept for the next call.
         """
 
         def ask(numbered: tuple[int, Prompt]) -> None:
@@ -191,7 +191,7 @@ def system_message(kind: str, variables: Mapping[str, Any]) -> Message:
 
 
 def question(kind: str, system: Message, variables: Mapping[str, Any], context: object, most_tokens: int) -> Prompt:
-    """Render a question; it carries `context` for reading the answer, and for providers that are not language models.
+    """Render a question. Its `context` serves to read the answer, and providers that are not language models.
 
     Raises:
         TemplateError: the template is broken, or the prompt has more than `most_tokens` estimated tokens.
@@ -212,7 +212,7 @@ def repaired(kind: str, prompt: Prompt, reply: str, problem: str, form: str) -> 
 
 
 def readable(reply: Reply) -> str:
-    """Return the last `MOST_READ` characters of a reply; raise UnreadableAnswer if it is empty or was cut off."""
+    """Return the last 20,000 characters of a reply; raise UnreadableAnswer if it is empty or was cut off."""
     if reply.truncated:
         raise UnreadableAnswer("it was cut off by its length limit")
     text = reply.text[-MOST_READ:].strip()
@@ -222,13 +222,13 @@ def readable(reply: Reply) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return part of an answer in backquotes, on one line, shortened to 60 characters."""
+    """Return a text in backquotes, on one line, shortened to 60 characters."""
     words = " ".join(text.replace("`", "'").split())
     return f"`{words if len(words) <= _QUOTED else f'{words[: _QUOTED - 4]} ...'}`"
 
 
 def request_words(result: Mapping[str, Any]) -> str:
-    """Return a saved result's numbers of requests, stored answers and tokens, and the cost, in words."""
+    """Describe the requests, stored answers, tokens and costs of a saved result."""
     cached = f", {result['cached']} answers stored by an earlier command" if result["cached"] else ""
     if not result["is_language_model"]:
         return f"{result['requests']:,} requests, none to a language model{cached}"

@@ -239,7 +239,7 @@ def test_another_drive_or_other_files_are_not_written_over() -> None:
     [
         ("builtin", "builtin proposes policies and cannot decide single steps; a saved policy can"),
         ("policy:", "has no best.json"),
-        ("policy:lean.json", "is a policy for cartpole: its observations or actions differ from those of frozenlake"),
+        ("policy:lean.json", "is a policy for cartpole, whose observations or actions differ from those of frozenlake"),
         ("replay:results/x", r"there is no results/x"),
     ],
 )
