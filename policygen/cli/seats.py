@@ -143,9 +143,7 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
 @click.option(
     "--episodes", type=click.IntRange(1, 10_000), default=100, help="Episodes for each mediator (default 100)."
 )
-@click.option(
-    "--train", type=click.IntRange(100), default=3_000, help="Episodes for tuning `learned` (default 3000)."
-)
+@click.option("--train", type=click.IntRange(100), default=3_000, help="Episodes for tuning `learned` (default 3000).")
 @SHARED_OPTIONS
 @click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
 def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -> None:

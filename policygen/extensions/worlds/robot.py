@@ -150,9 +150,7 @@ class PlanExecutor:
     """Carries out a plan, one action at a time."""
 
     rng: np.random.Generator  # for the random turns of exploring
-    _waiting: deque[tuple[Option, Cell | None]] = field(
-        default_factory=deque
-    )  # with the places of their things
+    _waiting: deque[tuple[Option, Cell | None]] = field(default_factory=deque)  # with the places of their things
     _running: deque[int] | Exploration | None = None  # the current option: its remaining actions, or an exploration
     _exploration: Exploration | None = None  # the next `explore` continues it, unless the robot goes to a thing first
 
