@@ -123,12 +123,8 @@ def run(
     """
     loaded = _task(task, trust=trust, **load_limits(None, (), settings))
     own = None if isinstance(llm, str) else llm
-    missing = [
-        name
-        for name in ("spec", "model", "is_language_model", "complete")
-        if own is not None and not hasattr(own, name)
-    ]
-    if missing:
+    needed = ("spec", "model", "is_language_model", "complete")
+    if own is not None and (missing := [name for name in needed if not hasattr(own, name)]):
         raise UsageError(
             f"llm={type(own).__name__}(...) has no {' and no '.join(missing)}: a provider has spec, "
             "model, is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"

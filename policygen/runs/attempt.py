@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, Field, PlainSerializer
-from pydantic_core import core_schema, from_json, to_json
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic_core import from_json, to_json
 
 from policygen.episodes.race import Race
 from policygen.episodes.score import Score, first_episodes
@@ -52,18 +52,6 @@ class SavedPolicy:
         text = "\n".join(map(str, record.get("plain_text") or record.get("text") or ()))
         return cls(task, content, _digest(text), log)
 
-    @classmethod
-    def _read(cls, record: Any, info: core_schema.ValidationInfo[Any]) -> SavedPolicy:
-        """Validate the head of a record in an attempt; the context of the validation is the task and the file."""
-        check_head(record)
-        return cls.of_record(record, *info.context)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        return core_schema.with_info_plain_validator_function(
-            cls._read, serialization=core_schema.plain_serializer_function_ser_schema(lambda saved: saved.record)
-        )
-
     @property
     def record(self) -> dict[str, Any]:
         """The saved form, as JSON values."""
@@ -98,6 +86,16 @@ DELETE_AND_SCORE = "delete the damaged line and those after it, and score them a
 DAMAGE = (PolicygenError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 # The last policies used, the latest at the end, by the id of their task, which they keep alive, and saved form.
 _CACHE: dict[tuple[int, bytes], Policy] = {}
+
+
+def _read_saved(record: Any, info: ValidationInfo[Any]) -> SavedPolicy:
+    """Read a policy in the record of an attempt; the context of the validation is the task and the file."""
+    check_head(record)
+    return SavedPolicy.of_record(record, *info.context)
+
+
+# A policy in an attempt, which pydantic reads and writes as its record.
+RecordedPolicy = Annotated[SavedPolicy, PlainValidator(_read_saved), PlainSerializer(lambda saved: saved.record)]
 
 
 def saved(policy: Policy | None) -> SavedPolicy | None:
@@ -242,7 +240,7 @@ class Tuned:
     """
 
     refinement: str = ""
-    proposed: SavedPolicy | None = None
+    proposed: RecordedPolicy | None = None
     proposed_score: Score | None = None
     spread: tuple[tuple[str, float], ...] = ()
     tuning: TuningState | None = None
@@ -312,7 +310,7 @@ class Counts:
     wall_seconds: float = 0.0
 
 
-def _read_notes(record: Mapping[str, Any], info: core_schema.ValidationInfo[Any]) -> Mapping[str, Any]:
+def _read_notes(record: Mapping[str, Any], info: ValidationInfo[Any]) -> Mapping[str, Any]:
     return notes_from_record(record, info.context[0])
 
 
@@ -338,7 +336,7 @@ class Attempt:
     """
 
     number: Count
-    saved: Annotated[SavedPolicy | None, Field(alias="policy")]
+    saved: Annotated[RecordedPolicy | None, Field(alias="policy")]
     score: Score | None
     played: Played = Played()
     kind: str = "proposal"

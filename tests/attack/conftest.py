@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack.bad_server import MODES
 from attacks import LONG, SETTINGS, Tallies, Tally
 from support import in_a_process, outcome, the_run
 
@@ -59,27 +58,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                     total.worst = max(total.worst, worst)
     if not totals or not LONG:
         return
-    rows = [f"| {t.name} | {t.tried:,} | {t.held:,} | {t.worst:.2f} s |" for _, t in sorted(totals.items())]
-    table = "\n".join(["| attack | tried | held | worst time |", "|---|---:|---:|---:|", *rows])
+    rows = ["| attack | tried | held | worst time |", "|---|---:|---:|---:|"]
+    rows += [f"| {t.name} | {t.tried:,} | {t.held:,} | {t.worst:.2f} s |" for _, t in sorted(totals.items())]
+    table = "\n".join(rows)
     terminalreporter.write_line(table)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(f"{_HEAD.format(machine=_machine(), modes=len(MODES))}\n{table}\n", encoding="utf-8")
-
-
-_HEAD = """# Attacks
-
-Each row is an attack of `tests/attack`: the requirement, the numbers of tries and of successes, and the longest wall
-time of a try on a busy machine. Made with `make attack` on {machine}.
-
-- *Damage*: run folders with cut or flipped bytes, exchanged values, missing files or links; then a command.
-- *Mutated replies*: thirteen good replies with one to five mutations; accepted ones must act validly and read back.
-- *Mutated task files* and *hostile files*: exchanged values; deep nesting, long numbers, large sizes, NaN.
-- *Killed runs*: SIGKILL or SIGINT at random moments, resumed, and compared with an undisturbed run.
-- *Faulty environments*: exceptions, exits, wrong shapes, NaN, hangs, crashes, in this process and in workers.
-- *Names and links*: hostile names; links, pipes and folders in place of each file of a run.
-- *Disks*: full at some size, or read-only; the run continues in a copy and is compared with an undisturbed one.
-- *Bad servers*: {modes} kinds of answers to the SDKs of five providers; a request must end, be charged and leak no key.
-"""
+    text = RESULTS.read_text(encoding="utf-8").partition(rows[0])[0]
+    RESULTS.write_text(f"{text}{table}\n\nMade with `make attack` on {_machine()}.\n", encoding="utf-8")
 
 
 def _machine() -> str:
