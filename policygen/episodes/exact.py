@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -42,9 +42,9 @@ class FiniteMDP:
     continues: npt.NDArray[np.float64]
     start: npt.NDArray[np.float64]
 
-    def chain_of(self, actions: npt.NDArray[np.integer[Any]]) -> FiniteMDP:
-        """Return the Markov chain under a table of actions, shape (states,); its arrays have no action axis."""
-        pairs = np.arange(len(self.start)), actions
+    def chain_of(self, actions: npt.NDArray[np.integer[Any]], states: Any = None) -> FiniteMDP:
+        """Return the Markov chain of the actions in `states`, by default in all; its arrays have no action axis."""
+        pairs = np.arange(len(self.start)) if states is None else states, actions
         probabilities, rewards, continues = (x[pairs] for x in (self.probabilities, self.rewards, self.continues))
         return FiniteMDP(self.next_states[pairs], probabilities, rewards, continues, self.start)
 
@@ -95,18 +95,48 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     return FiniteMDP(next_states, probabilities, rewards, continues, start)
 
 
+def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> FiniteMDP | None:
+    """Return the Markov chain over reachable pairs of state and memory; None if there are too many."""
+    first = np.flatnonzero(mdp.start)
+    number = {(state, policy.start(1)[0].tobytes()): i for i, state in enumerate(first.tolist())}
+    actions = list[int]()
+    after = list[list[int]]()
+    for _ in range(max_steps):
+        new = list(number)[len(after) :]
+        if not new:
+            break
+        if len(number) > MAX_EXACT_STATES:
+            return None
+        memory = np.array([np.frombuffer(row) for _, row in new])  # `act` updates it
+        chosen = policy.act(np.array([[state] for state, _ in new]), memory).tolist()
+        for (state, _), action, row in zip(new, chosen, memory, strict=True):
+            possible = mdp.probabilities[state, action] * mdp.continues[state, action] > 0
+            following = zip(mdp.next_states[state, action].tolist(), possible, strict=True)
+            after.append([number.setdefault((s, row.tobytes()), len(number)) if on else 0 for s, on in following])
+        actions += chosen
+    # Pairs met only at the last step have no action and no successors: these no longer change the return.
+    lacking = len(number) - len(after)
+    start = np.zeros(len(number))
+    start[: len(first)] = mdp.start[first]
+    chain = mdp.chain_of(np.pad(actions, (0, lacking)), np.array([state for state, _ in number]))
+    return replace(chain, next_states=np.pad(after, ((0, lacking), (0, 0))), start=start)
+
+
 def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score | None:
     """Compute mean and standard deviation of the undiscounted return within the step limit, without sampling.
 
-    The limit is that of the policy's own task unless `max_steps` is given. None for a policy with memory.
+    The limit is that of the policy's own task unless `max_steps` is given. None for a policy with memory if pairs of
+    state and memory exceed `MAX_EXACT_STATES`.
 
     Backward recursion over the remaining steps for the first and second moment of the return:
     V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
     (Sobel 1982, "The variance of discounted Markov decision processes").
     """
-    if policy.remembers:
+    steps = max_steps or policy.task.max_steps
+    states = np.arange(len(mdp.start)).reshape(-1, 1)
+    chain = _chain_with_memory(policy, mdp, steps) if policy.remembers else mdp.chain_of(policy.act(states))
+    if chain is None:
         return None
-    chain = mdp.chain_of(policy.act(np.arange(len(mdp.start)).reshape(-1, 1)))
     n, after, p, r = len(chain.start), chain.next_states, chain.probabilities, chain.rewards
     # Both moments form one vector of 2 n numbers, and a step is one gather and one sum of products: with few states
     # the number of calls determines the time. V depends only on V, so its second half has weight 0.
@@ -115,7 +145,7 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])
     constant = np.concatenate([(p * r).sum(axis=1), (p * r * r).sum(axis=1)])
     moments = np.zeros(2 * n)
-    for _ in range(max_steps or policy.task.max_steps):
+    for _ in range(steps):
         moments = np.vecdot(weights, moments[read])
         moments += constant
     value, square = moments[:n], moments[n:]

@@ -1,4 +1,4 @@
-"""Policies that remember: `prev` in `policies.features`, controllers, batches, engines, scores, saved forms."""
+"""Policies that remember: `prev` in `policies.features`, controllers, batches, engines, exact scores, saved forms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import policygen
+from policygen.episodes.exact import exact_score, finite_mdp
+from policygen.episodes.score import sampled_score
 from policygen.episodes.simulator import ParallelSimulator, Simulator
 from policygen.errors import PolicyError
 from policygen.policies import Policy, TablePolicy
@@ -16,6 +18,7 @@ from policygen.policies.policy import from_record
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import constants
 from policygen.search.refine.tunable import Tunable
+from policygen.tasks.load import load_task
 
 CARTPOLE = """
 let smooth = 0.9*prev(smooth, spin) + 0.1*spin
@@ -144,8 +147,19 @@ def test_cells_are_those_that_the_table_acted_in():
     assert cells[:4].tolist() == [0, 1, 2, 3][: len(cells)]
 
 
-def test_a_score_of_a_policy_with_memory_is_sampled_even_if_the_mdp_is_known():
-    score = policygen.score(read(COUNTING, "frozenlake"), episodes=50)
+def test_exact_scores_go_through_states_and_memories(monkeypatch):
+    policy = read(COUNTING, load_task("frozenlake"))
+    mdp = finite_mdp(policy.task)
+    assert mdp is not None
+    exact = exact_score(policy, mdp)
+    assert exact is not None
+    assert exact.exact
+    with Simulator(policy.task) as simulator:
+        sampled = sampled_score(simulator.play(policy, range(600)), "copies")
+    assert abs(exact.mean - sampled.mean) < 4 * sampled.std / np.sqrt(600)
+    assert exact.std == pytest.approx(sampled.std, rel=0.25)
+    monkeypatch.setattr("policygen.episodes.exact.MAX_EXACT_STATES", 20)
+    score = policygen.score(policy, episodes=50)
     assert (score.exact, score.episodes) == (False, 50)
 
 
