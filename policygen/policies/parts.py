@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 
 from policygen.errors import ExpressionError, UsageError
 from policygen.policies.cells import ascii_signs, looks_like_bins, row_line, with_comment
@@ -128,6 +129,7 @@ class Parts:
 
     def _read(self, lines: Sequence[Line]) -> None:
         """Read the statements of a text; stop at the first feature beyond the maximum."""
+        lines = self._with_own_names(lines)
         defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self._known = list(dict.fromkeys((*self._known, *defined)))
         for key in STATEMENTS:
@@ -145,6 +147,34 @@ class Parts:
                 self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
                 return
         self._separate()
+
+    def _with_own_names(self, lines: Sequence[Line]) -> Sequence[Line]:
+        """Return the lines with another name for each feature of the task that they define differently.
+
+        `let turn = 2*turn` becomes `let turn_2 = 2*turn`, and other lines read `turn_2`. In a table without a header
+        nothing is renamed, since its columns are those of the task, and `_let` refuses the definition.
+        """
+        names, features = {name.lower() for name in self._known}, dict(self.task.features)
+        header = any(line.word == "|" and not names.isdisjoint(map(str.lower, line.cells)) for line in lines)
+        whole = header or any(line.word == "=" and self._output(line.name) for line in lines)
+        defined = (line for line in lines if line.word in ("let", "=") and line.name in features)
+        new = {line.name: f"{line.name}_2" for line in defined if not self._task_defines(line.name, line.text)}
+        new = {name: other for name, other in new.items() if whole or other in self.inherited}
+        if not new:
+            return lines
+        read = re.compile(rf"(prev\(\s*)?\b({'|'.join(new)})\b")
+
+        def renamed(line: Line) -> Line:
+            # In its own definition the name is the task's feature, except for its last value.
+            text = read.sub(lambda m: m[0] if m[2] == line.name and not m[1] else f"{m[1] or ''}{new[m[2]]}", line.text)
+            return replace(
+                line,
+                name=new.get(line.name, line.name),
+                text=text,
+                cells=tuple(new.get(cell, cell) for cell in line.cells),
+            )
+
+        return list(map(renamed, lines))
 
     def _statement(self, line: Line) -> str | None:
         """Read one statement; return its line without markup if it belongs to the policy's `form`.

@@ -214,6 +214,8 @@ WRITTEN = {
     "floor division, no comment": (LAKE, f"left = square // 2\n{OTHERS}", f"left = floor(square/2)\n{OTHERS}"),
     "a feature without let": (LAKE, f"far = row + 2*column\nleft = far\n{OTHERS}", f"let far = row + 2*column\nleft = far\n{OTHERS}"),
     "a feature of the task, repeated": (LANDER, "let down = leg1 + leg2 > 0\nmain = down\nleft = 0\nright = 0\nnone = 0", "none = 0\nleft = 0\nmain = down\nright = 0"),
+    "a feature of the task, changed": (LANDER, "let turn = 2*turn + prev(turn)\nmain = -sink\nleft = turn - 0.1\nright = -turn\nnone = 0.05", "let turn_2 = 2*turn + prev(turn_2)\nnone = 0.05\nleft = turn_2 - 0.1\nmain = -sink\nright = -turn_2"),
+    "a column, changed": (LANDER, "let turn = 2*turn\nbins turn: -1, 1\n| turn | action |\n| 0 | left |\n| * | none |", "let turn_2 = 2*turn\nbins turn_2: -1, 1\n| turn_2 | action |\n| 0 | left |\n| * | none |"),
     "features that nothing reads": (LAKE, f"let a = row\nlet b = a\nlet c = 1\nleft = b\n{OTHERS}", f"let a = row\nlet b = a\nleft = b\n{OTHERS}"),
     "features beside a table": (LAKE, "let a = row\nlet b = row\n| * | * | up |", "| row | column | action |\n| * | * | up |"),
     "the header's order of columns": (CARTPOLE, "let lean = angle + spin\nbins lean: -0.1, 0.1\n| lean | position | action |\n| 0 | * | left |\n| * | * | right |",
@@ -247,7 +249,7 @@ PROBLEMS = {
     **{f"the word {word}": (f"let {word} = row\nleft = -{word}", f"line 1: `{word}` is a word of the language; choose another name for the feature") for word in sorted(WORDS)},
     "a keyword of Python": ("let slope = lambda.x + 1", "line 1: `lambda.x` is not arithmetic; "),
     "an unread feature": ("let lean = rwo\nleft = lean\ndown = 2*lean\nright = 0\nup = 0", "line 1: unknown name `rwo`; known are row"),
-    "a feature of the task, changed": ("let row = column\nleft = row\ndown = 0\nright = 0\nup = 0", "line 1: `row` is already a quantity of the task; choose another name for the feature"),
+    "a column without a header, changed": ("let row = 7\n| 0 | * | up |\n| * | * | down |", "line 1: `row` is already a quantity of the task; choose another name for the feature"),
     "not a feature": ("lean = row\nleft = 0\ndown = 0\nright = 0\nup = 1", "line 1: unknown output `lean`; known are left"),
     "no rows": ("| row | column | action |", "write table rows such as `| * | * | left |`"),
     "no policy": ("Hello.", "no policy was found; write an equation each for left, down, right, up"),
@@ -327,6 +329,7 @@ LEAN = "let lean = angle + 0.2*spin\nlet push = 2*lean\nleft = -lean\nright = pu
 FAR = "let far = row + column\nbins far: 3\n| far | action |\n| 0 | up |\n| 1 | down |"
 UP = "| * | * | up |"
 REVISED = {
+    "a feature of the task, again": ("let row = 2*row\nleft = row\n" + OTHERS, "let row = 3*row", "let row_2 = 3*row\nleft = row_2\n" + OTHERS),
     "an equation": (LEAN, "right = 3*lean", "let lean = angle + 0.2*spin\nleft = -lean\nright = 3*lean"),
     "a feature that kept equations read": (LEAN, "let lean = angle", "let lean = angle\nlet push = 2*lean\nleft = -lean\nright = push"),
     "such a feature without let": (LEAN, "lean = angle", "let lean = angle\nlet push = 2*lean\nleft = -lean\nright = push"),
