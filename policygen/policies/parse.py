@@ -16,6 +16,7 @@ from policygen.policies.cells import (
     action_text,
     bins_text,
     comments_of,
+    looks_like_bins,
     read_action,
     read_bins,
     row_line,
@@ -233,22 +234,25 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
     columns = _columns(parts, grid)
     if columns is None:
         return []
+    width = len(columns)
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for row in parts.rows:
-        if len(row.cells) != len(columns):
-            found = f"the row has {len(row.cells)} cells"
-            problems.add(row.line, found, f"write {len(columns)}: {_header_text(parts, grid)}")
+        # With a header, extra cells are comments, unless they look like bins: then two rows share a line. Without a
+        # header, extra cells are an error.
+        beyond = row.cells[len(parts.header.cells) if parts.header is not None else width :]
+        if len(row.cells) < width or any(parts.header is None or looks_like_bins(cell) for cell in beyond):
+            problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
             continue
         bins: list[tuple[int, ...]] = [tuple(range(size)) for size in grid.shape]
         action: dict[int, float] = {}
-        for column, cell in zip(columns, row.cells, strict=True):
+        for column, cell in zip(columns, row.cells, strict=False):
             if column >= dimensions:
                 value = read_action(cell, actuators[column - dimensions])
                 if isinstance(value, str):
                     problems.add(row.line, f"`{cell[:40]}` is not an action", value)
                 else:
                     action[column - dimensions] = value
-            else:
+            elif column >= 0:
                 read = read_bins(cell, grid.shape[column])
                 if isinstance(read, str):
                     name, last = grid.names[column], grid.shape[column] - 1
@@ -260,7 +264,7 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
         # `comments_of` finds a row's comment again by the bins, so they are written as in a policy's text.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
         shown += [action_text(actuators[i], value) for i, value in sorted(action.items())]
-        parts.form[row.line] = with_comment(row_line(shown), row.comment)
+        parts.form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
         if len(action) == len(actuators):
             # Of rows with the same bins the first one counts; the others would only cost time and memory.
             rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(action[i] for i in sorted(action))))
@@ -268,7 +272,7 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
 
 
 def _columns(parts: Parts, grid: Grid) -> list[int] | None:
-    """Return an index for each column: 0 to d - 1 for a dimension, from d on for an actuator.
+    """Return an index for each column: 0 to d - 1 for a dimension, from d on for an actuator, -1 for comments.
 
     None if the header cannot be used.
     """
@@ -279,16 +283,23 @@ def _columns(parts: Parts, grid: Grid) -> list[int] | None:
     known = {name.lower(): i for i, name in reversed(list(enumerate(names)))}
     if len(names) == dimensions + 1:
         known.setdefault("action", dimensions)
-    unknown = [cell for cell in header.cells if cell.lower() not in known]
-    for cell in unknown:
-        problems.add(header.line, f"the table has a column `{cell[:40]}`", f"columns may be {', '.join(names)}")
-    columns = [known[cell.lower()] for cell in header.cells if cell not in unknown]
+    columns: list[int] = []
+    for cell in header.cells:
+        columns.append(known.get(cell.lower(), -1))
+        # A column with any other name holds comments, and must come after all actions. No return: problems of rows are
+        # reported, too.
+        if columns[-1] < 0 and sum(column >= dimensions for column in columns) < len(names) - dimensions:
+            found = f"the table has a column `{cell[:40]}`"
+            problems.add(header.line, found, f"columns may be {', '.join(names)}")
     missing = [name for i, name in enumerate(names) if i >= dimensions and i not in columns]
-    if missing or len(set(columns)) != len(columns):
+    held = [column for column in columns if column >= 0]
+    if missing or len(set(held)) != len(held):
         found = f"the table has no column `{missing[0]}`" if missing else "the header names a column twice"
         problems.add(header.line, found, f"write the header {_header_text(parts, grid)}")
         return None
-    return columns if not unknown else None
+    while columns[-1] < 0:
+        columns.pop()
+    return columns
 
 
 def _header_text(parts: Parts, grid: Grid) -> str:

@@ -83,8 +83,8 @@ def test_a_revision_keeps_the_comments_of_the_lines_that_it_leaves_out() -> None
 
 
 def test_rows_keep_their_comments_as_long_as_they_say_the_same() -> None:
-    table = ("| row | column | action |", "|---|---|---|", "# the hole", "| 1 | any | left |")
-    policy = read(fenced(*table, "| * | * | right |  # go on", "# done"), "frozenlake")
+    table = ("| row | column | action | why |", "|---|---|---|---|", "# the hole", "| 1 | any | left |  |")
+    policy = read(fenced(*table, "| * | * | right | go on |", "# done"), "frozenlake")
     rows = ["# the hole", "| 1   | *      | left   |", "| *   | *      | right  |  # go on", "# done"]
     assert policy.to_text().splitlines()[2:] == rows
     revised = read("| 1 | * | down |", "frozenlake", incumbent=policy).to_text()
