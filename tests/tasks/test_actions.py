@@ -45,16 +45,6 @@ def mixed_task() -> Task:
     return Task("mixed", "Mixed-v0", (Observation("x"), Observation("speed")), actuators, kind, 9, action_layout=layout)
 
 
-def test_actions_become_choices_or_numbers():
-    kind, (one,), layout = actuators_of(spaces.Discrete(3))
-    assert (kind, one.labels, layout) == ("discrete", ("0", "1", "2"), None)
-    kind, actuators, layout = actuators_of(spaces.MultiDiscrete([2, 3]))
-    assert (kind, [a.labels for a in actuators], layout) == ("multidiscrete", [("0", "1"), ("0", "1", "2")], None)
-    kind, actuators, _ = actuators_of(spaces.Box(np.array([-2, 0], np.float32), np.array([2, 1], np.float32)))
-    assert (kind, [(a.name, a.low, a.high) for a in actuators]) == ("box", [("action0", -2, 2), ("action1", 0, 1)])
-    assert not any(a.is_choice for a in actuators)
-
-
 @pytest.mark.parametrize(
     ("space", "word"),
     [

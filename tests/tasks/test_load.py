@@ -259,7 +259,7 @@ def test_only_certain_names_are_used(env: Any, names: str) -> None:
     assert " ".join(task_of(env).observation_names) == names
 
 
-def test_labels_that_the_environment_states_are_used() -> None:
+def test_labels_that_the_environment_states_are_used_if_their_number_fits() -> None:
     assert task_of(lambda: Named(actions=spaces.Discrete(2))).actuators[0].labels == ("wait", "turn_left")
     assert task_of(lambda: Named(actions=spaces.Discrete(3))).actuators[0].labels == ("0", "1", "2")
 
@@ -337,20 +337,17 @@ def test_texts_are_read_by_the_features_of_a_policy(task):
     policy = parse(text, task, kind="table").policy
     assert policy is not None, parse(text, task, kind="table").problems
     assert policygen.score(policy, make_doors, episodes=20).mean == 10
+    equations = parse('action_0 = contains(said, "left")\naction_1 = 0.5', task, kind="linear").policy
+    assert equations is not None
+    assert policygen.score(equations, make_doors, episodes=5).mean == 10
+    assert from_record(equations.to_record()) == equations
+    with pytest.raises(PolicyError, match="a policy that reads texts cannot be exported"):
+        exported(equations, "c")
 
 
 def test_a_text_that_its_space_does_not_allow_for_is_the_environments_fault():
     with pytest.raises(EnvironmentFault, match="a text has 23 bytes; the observation space has room for 21"):
         task_of(lambda: Doors(20))
-
-
-def test_equations_read_texts_too_and_what_does_is_not_exported(task):
-    policy = parse('action_0 = contains(said, "left")\naction_1 = 0.5', task, kind="linear").policy
-    assert policy is not None
-    assert policygen.score(policy, make_doors, episodes=5).mean == 10
-    assert from_record(policy.to_record()) == policy
-    with pytest.raises(PolicyError, match="a policy that reads texts cannot be exported"):
-        exported(policy, "c")
 
 
 @pytest.mark.parametrize("columns", [0, -1, 10**9])

@@ -90,9 +90,13 @@ def test_arguments_sources_and_a_day_make_it_measure_again(played: list[str], tm
     assert len(files(tmp_path)) == 1  # the old ones are gone
 
 
-def test_a_limit_of_steps_is_measured_within_it_and_not_kept(played: list[str], tmp_path: Path) -> None:
+def test_with_a_limit_of_steps_or_the_variable_nothing_is_kept(
+    played: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load_task("kept_tank:Tank", max_steps=2_000)
-    assert played
+    monkeypatch.setenv(measured.OFF, "1")
+    load_task("kept_tank:Tank")
+    assert played.count("warm_up") == 2
     assert not files(tmp_path)
 
 
@@ -126,11 +130,3 @@ def test_a_folder_that_cannot_be_written_loses_nothing(
     assert load_task("kept_tank:Tank").max_steps == 30
     assert played.count("warm_up") == 2
     assert capsys.readouterr() == ("", "")
-
-
-def test_the_variable_switches_it_off(played: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(measured.OFF, "1")
-    load_task("kept_tank:Tank")
-    load_task("kept_tank:Tank")
-    assert played.count("warm_up") == 2
-    assert not files(tmp_path)

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 from gymnasium import spaces
-from support import environment
 
 from policygen.errors import TaskError
 from policygen.quantities.operations import decoded
@@ -86,23 +83,6 @@ def test_texts_stand_behind_the_numbers_of_a_row():
         layout_of(spaces.Text(5_000))
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("Cart Velocity (m/s)", "cart_velocity_m_s"),
-        ("2nd joint", "q_2nd_joint"),
-        ("not", "q_not"),
-        ("lambda", "lambda"),
-        ("x" * 60, "x" * 40),
-        ("Größe", "gr_e"),
-    ],
-)
-def test_a_slug_is_a_name_of_the_policy_language(text, name):
-    assert slug(text) == name
-
-
-def test_a_task_is_known_without_gymnasium():
-    modules = "policygen.tasks.task, policygen.tasks.spaces, policygen.tasks.records"
-    code = f"import sys, {modules}; print('gymnasium' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    assert said.stdout == "False\n"
+def test_a_slug_is_a_name_of_the_policy_language():
+    texts = ("Cart Velocity (m/s)", "2nd joint", "not", "lambda", "x" * 60, "Größe")
+    assert list(map(slug, texts)) == ["cart_velocity_m_s", "q_2nd_joint", "q_not", "lambda", "x" * 40, "gr_e"]
