@@ -190,7 +190,7 @@ def test_an_environment_is_played_itself_and_stays_open() -> None:
     by_factory = policygen.score(result.policy, lambda: Well(), episodes=40)
     assert by_factory == policygen.score(result.policy, episodes=40)
     saved = policygen.Policy.load(result.folder / "best.json")
-    with pytest.raises(PolicygenError, match=r"exists only in a Python program; .*policygen.score\(policy, env\)"):
+    with pytest.raises(PolicygenError, match=r"was passed as a Python object; .*policygen.score\(policy, env\)"):
         policygen.score(saved, episodes=3)
     assert policygen.score(saved, env, episodes=3) == policygen.score(result.policy, episodes=3)
     observation, _ = env.reset(seed=1)
@@ -207,7 +207,7 @@ def test_such_a_run_goes_on_with_the_environment_again() -> None:
     [folder] = Path("broken").iterdir()
     with pytest.raises(PolicygenError, match=r"policygen.resume\(RUN, env=...\)"):
         policygen.resume(folder)
-    with pytest.raises(PolicygenError, match=r"CartPoleEnv observes 4 numbers and takes 1; .* observes 1 and takes 2"):
+    with pytest.raises(PolicygenError, match=r"CartPoleEnv has 4 observed values and 1 action values; .* has 1 and 2"):
         policygen.resume(folder, env=gym.make("CartPole-v1"))
     resumed = policygen.resume(folder, env=Well())
     whole = policygen.run(Well(), **QUICK)
@@ -220,7 +220,7 @@ def test_such_a_run_goes_on_with_the_environment_again() -> None:
     ("what", "sentence"),
     [
         (3, "a int is not a task"),
-        (lambda: 4, "makes a int, which is not a Gymnasium environment"),
+        (lambda: 4, "returns a int, not a Gymnasium environment"),
         (gym.vector.SyncVectorEnv([Well]), "pass a function that makes a single one"),
     ],
 )

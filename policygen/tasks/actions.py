@@ -1,4 +1,4 @@
-"""Conversion between action spaces and actuators: spaces to actuators, rows of actuators to actions for `step`."""
+"""Conversion of action spaces to actuators, and of the values of actuators to actions for `step`."""
 
 # Imports inside functions: a saved policy acts where Gymnasium is not installed.
 
@@ -19,20 +19,20 @@ from policygen.tasks.spaces import HOW_TO_WRAP_ACTIONS, ActionKind, Actuator, bo
 if TYPE_CHECKING:
     from gymnasium import spaces
 
-RESERVED = ("step", "cell", "reward")  # columns that every trace in a prompt has
+RESERVED = ("step", "cell", "reward")  # columns of every trace in a prompt
 
 
 @dataclass(frozen=True, slots=True)
 class ActionLayout:
-    """The structure of an environment's action, if it is not simply a row of actuators.
+    """The structure of an environment's actions, if they are not simply rows of actuators.
 
     Attributes:
-        kind: `choice`: one choice; `array`: choices or numbers; `parts`: the parts of a `Tuple` or `Dict`.
+        kind: `choice` for one choice, `array` for choices or numbers, `parts` for a `Tuple` or `Dict`.
         dtype: numpy dtype of a choice or an array.
         shape: shape of an array.
-        start: first value of each choice; empty if all start at 0.
+        start: the first value of each choice; empty if all start at 0.
         parts: the layouts of the parts of a `Tuple` or `Dict`.
-        keys: the keys of a `Dict`; None for anything else.
+        keys: the keys of a `Dict`; otherwise None.
     """
 
     kind: Literal["choice", "array", "parts"]
@@ -54,7 +54,7 @@ class ActionLayout:
 
 
 def shaped(layout: ActionLayout, row: npt.ArrayLike) -> Any:
-    """Return the environment's action for a row of shape (m,), which holds label indices and numbers."""
+    """Return the environment's action for a row of label indices and numbers, shape (actuators,)."""
     values = np.ravel(np.asarray(row))
     if layout.kind == "parts":
         ends = np.cumsum([part.size for part in layout.parts]).tolist()
@@ -71,10 +71,10 @@ def shaped(layout: ActionLayout, row: npt.ArrayLike) -> Any:
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of actuators: decisions are clipped to them, and rounded where the environment takes integers.
+    """The bounds to which decisions are clipped.
 
     Attributes:
-        bounds: for each actuator low, high, and whether it takes integers only; a choice is the index of its label.
+        bounds: for each actuator (low, high, whether it is rounded); a choice is the index of its label.
     """
 
     bounds: tuple[tuple[float, float, bool], ...]
@@ -85,7 +85,7 @@ class Limits:
         return np.array(low, np.float64), np.array(high, np.float64), np.array(integer) if any(integer) else None
 
     def to_actions(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Clip and round finite numbers, shape (n, actuators); return them as float32, and overwrite `numbers`."""
+        """Clip and round finite numbers in place, shape (n, actuators), and return them as float32."""
         low, high, integer = self._columns
         np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
         if integer is not None:
@@ -120,7 +120,7 @@ def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Lim
     def limits(a: Actuator, dtype: str) -> tuple[float, float, bool]:
         if a.is_choice:
             return 0.0, len(a.labels) - 1.0, True
-        if dtype == "float64":  # an action in single precision must not exceed a bound in double precision
+        if dtype == "float64":  # a float32 must not exceed the bound
             return _nearest_float32(a.low, 1), _nearest_float32(a.high, -1), False
         return a.low, a.high, np.dtype(dtype).kind in "biu"
 
@@ -128,7 +128,7 @@ def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Lim
 
 
 def check_layout(layout: ActionLayout, actuators: int) -> None:
-    """Raise PolicyError if a layout does not fit the number of actuators, or no space has such a layout."""
+    """Raise PolicyError if no space has this layout, or it has another number of actuators."""
     valid = all(
         re.fullmatch(r"bool|u?int(8|16|32|64)|float(16|32|64)", leaf.dtype)
         and min(leaf.shape, default=1) >= 0
@@ -159,8 +159,8 @@ def action_builder(space: spaces.Space[Any]) -> Callable[[Any], Any]:
 def random_actions(space: spaces.Space[Any], rng: np.random.Generator) -> Callable[[], Any]:
     """Return a function that draws uniformly random actions of the type, shape and dtype of `space.sample()`.
 
-    They are drawn from `rng`: the environment may replace its space, or use the generator of the space itself. A number
-    without bounds is drawn from the range that a task assumes for it (`with_bounds`).
+    They are drawn from `rng`, because the environment may replace its space or use the space's own generator. Numbers
+    without bounds are drawn from the range that a task assumes for them (`with_bounds`).
     """
     kind, actuators, layout = actuators_of(space)
     actuators, _ = with_bounds(actuators)
@@ -179,8 +179,7 @@ def actuators_of(
     """Return the kind of an action space, its actuators, and the layout of its actions.
 
     The layout is None for a `Discrete` or one-row `MultiDiscrete` of int64 that starts at 0, and for a one-row `Box` of
-    float32.
-    Everything else is flattened: parts are named after keys, else numbered.
+    float32. Everything else is flattened; parts are named after keys, or numbered.
 
     Args:
         taken: names already in use; a part of a Dict with such a key gets the suffix `_action`.
@@ -253,9 +252,9 @@ def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[
     count = sum(high - low + 1 for low, high in bounds)
     if count > _MOST_CHOICES:
         raise TaskError(
-            f"an action is chosen among {count:,} values; policygen is for small policies, of up to {_MOST_CHOICES:,}: "
+            f"an action is chosen among {count:,} values; the maximum is {_MOST_CHOICES:,}: "
             "if they are the steps of a number, wrap the environment in a gymnasium.ActionWrapper that takes a Box and "
-            "rounds it; else in one that takes fewer choices"
+            "rounds it; otherwise in one that takes fewer choices"
         )
     starts = tuple(low for low, _ in bounds)
     labels = [tuple(str(i) if i >= 0 else f"minus{-i}" for i in range(low, high + 1)) for low, high in bounds]
@@ -263,13 +262,13 @@ def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[
     return layout, [Actuator(name, own) for name, own in zip(names, labels, strict=True)]
 
 
-_MOST_CHOICES = 2_000  # of all choices of an action together; policies have a line for each
-_MOST_LABELS = 20  # more integers are a number, not a choice
-_UNBOUNDED = 1e30  # unbounded spaces often state the largest float
+_MOST_CHOICES = 2_000  # labels of an action in all; policies have a line for each
+_MOST_LABELS = 20  # labels of an integer in a Box; with more values, it is a number
+_UNBOUNDED = 1e30  # a larger bound, such as the largest float, is none
 
 
 def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], list[str]]:
-    """Replace missing bounds of actuators, usually by -1 and 1; return all actuators and one sentence per change."""
+    """Replace missing bounds of actuators, usually with -1 and 1; return all actuators, and a sentence per change."""
     found, assumed = [], []
     for a in actuators:
         low, high = (None if abs(bound) > _UNBOUNDED else bound for bound in (a.low, a.high))
@@ -277,7 +276,7 @@ def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], li
             low = low if low is not None else min(-1.0, -1.0 if high is None else high - 1)
             high = high if high is not None else max(1.0, low + 1)
             assumed.append(
-                f"{a.name} goes from {low:g} to {high:g}, because the environment gives it no bounds; state its `low` "
+                f"{a.name} goes from {low:g} to {high:g}, because the environment states no bounds; give its `low` "
                 "and `high` in a task file (policygen new)"
             )
         found.append(replace(a, low=low, high=high))
@@ -285,7 +284,7 @@ def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], li
 
 
 def _nearest_float32(bound: float, inwards: int) -> float:
-    """Return the float32 nearest to a bound and not outside it; `inwards` is 1 for a lower bound, -1 for an upper."""
+    """Return the nearest float32 within a bound; `inwards` is 1 for a lower bound, -1 for an upper one."""
     value = np.float32(bound)
     while (float(value) > bound) if inwards < 0 else (float(value) < bound):
         value = np.nextafter(value, np.float32(inwards * np.inf))

@@ -1,4 +1,4 @@
-"""Make environments, turn each failure into a clear message, and count the steps that environments take."""
+"""Make environments, turn their failures into clear messages, and count their steps."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from policygen.tasks.trust import check_task, is_standard_library
 with contextlib.suppress(ModuleNotFoundError):
     importlib.import_module("policygen.extensions.worlds")
 
-_SINGLE = "name a class or function for a single one; policygen plays many episodes at once by itself"
-NAMESPACE = "given/"  # prefix of the ids of environments that only this program can make
+_SINGLE = "name a class or function that makes a single one; policygen plays episodes in parallel itself"
+NAMESPACE = "given/"  # prefix of the ids of environments that were passed as Python objects
 
 
 class _Steps(threading.local):
-    """The number of steps that a thread's environments have taken, and the number at which loading a task stops."""
+    """The steps taken by a thread's environments, and the number at which loading a task stops stepping them."""
 
     taken = 0
     most = sys.maxsize
@@ -50,7 +50,7 @@ _steps = _Steps()
 
 
 class CountedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that counts the calls of `step`, whoever makes them; see `steps_taken`."""
+    """A wrapper that counts all calls of `step`; see `steps_taken`."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step of the environment and count it, even if it fails."""
@@ -59,7 +59,7 @@ class CountedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The specification of the environment, which counting does not change."""
+        """The environment's own specification, to which a wrapper would add itself."""
         return self.env.spec
 
 
@@ -69,7 +69,7 @@ def steps_taken() -> int:
 
 
 def steps_left() -> int:
-    """Return how many steps loading a task may still take, see `limited_to`; a large number without a limit."""
+    """Return how many steps loading a task may still take (see `limited_to`); a large number without a limit."""
     return max(0, _steps.most - _steps.taken)
 
 
@@ -85,11 +85,11 @@ def limited_to(steps: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class UserEnv:
-    """An environment or an environment factory that the program passed.
+    """An environment or an environment factory that was passed as a Python object.
 
     Attributes:
-        env: the environment, which plays one episode at a time; None if there is a factory.
-        factory: a function that makes an environment; None if there is an environment.
+        env: the environment, which plays one episode at a time; None if a factory was passed.
+        factory: a function that makes an environment; None if an environment was passed.
         token: an id that this object shares with its copies in other processes.
     """
 
@@ -99,7 +99,7 @@ class UserEnv:
 
     @property
     def name(self) -> str:
-        """Name of the environment's class or factory."""
+        """The name of the environment's class or factory."""
         if self.env is not None:
             return type(self.env.unwrapped).__name__
         factory = self.factory.func if isinstance(self.factory, partial) else self.factory
@@ -118,11 +118,10 @@ class UserEnv:
             try:
                 env = self.factory(**more)
             except (Exception, SystemExit) as error:  # the user's code
-                problem = f"{self.name} cannot make an environment, it fails with {_words_of(error)}"
-                raise TaskError(problem) from error
+                raise TaskError(f"{self.name} cannot make an environment ({_words_of(error)})") from error
             if not isinstance(env, gym.Env):
                 kind = type(env).__name__
-                raise TaskError(f"{self.name} makes a {kind}, which is not a Gymnasium environment (gymnasium.Env)")
+                raise TaskError(f"{self.name} returns a {kind}, not a Gymnasium environment (gymnasium.Env)")
         check_spaces(env, self.name)
         env = CountedEnv(env)
         if max_steps is not None and limit_of(env) != max_steps:
@@ -140,8 +139,8 @@ class UserEnv:
             return env
         env.close()
         raise TaskError(
-            f"{self.name} draws no pictures: pass an environment made with render_mode={mode!r}, or a function that "
-            "takes render_mode"
+            f"{self.name} does not render images: pass an environment made with render_mode={mode!r}, or a function "
+            "that takes render_mode"
         )
 
 
@@ -153,15 +152,16 @@ class BorrowedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:
-    """Return the number of steps after which an environment truncates its episodes; None if it states none."""
+    """Return the step limit at which an environment truncates its episodes; None if it states none."""
     stated = env.spec.max_episode_steps if env.spec is not None else None
     return next((w._max_episode_steps for w in wrappers_of(env) if isinstance(w, TimeLimit)), stated)
 
 
 def user_env_of(what: Any) -> UserEnv | str:
-    """Wrap an environment or factory, but return `module:Name` for one that other processes can import.
+    """Wrap an environment or factory, but return `module:Name` if other processes can import it.
 
-    UsageError is raised for anything else.
+    Raises:
+        UsageError: `what` is neither.
     """
     if isinstance(what, gym.Env):
         return UserEnv(env=what)
@@ -180,7 +180,7 @@ def user_env_of(what: Any) -> UserEnv | str:
 
 
 def is_picklable(what: UserEnv) -> bool:
-    """Whether other processes can make the environment: it has a factory that can be pickled."""
+    """Whether other processes can make the environment: only if it has a factory that can be pickled."""
     if what.env is not None:
         return False
     from loky.cloudpickle_wrapper import dumps  # start-up time
@@ -208,7 +208,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
         if task.given is None:
             return make(task.gym_id, {**dict(task.kwargs), **keywords}, limit)
         if keywords:
-            raise TaskError("kwargs.NAME perturbs only environments with a Gymnasium id; choose another perturbation")
+            raise TaskError("kwargs.NAME needs an environment with a Gymnasium id; choose another perturbation")
         return task.given.make(limit)  # type: ignore[no-any-return]
 
     if task.given is None:
@@ -222,7 +222,7 @@ def make_env(task: Task, *, cut: bool = True) -> gym.Env[Any, Any]:
 
 @contextlib.contextmanager
 def opened(task: Task, *, cut: bool = True) -> Iterator[gym.Env[Any, Any]]:
-    """Make the environment of a task, see `make_env`, and close it at the end of the context."""
+    """Make the environment of a task (see `make_env`), and close it at the end of the context."""
     env = make_env(task, cut=cut)
     try:
         yield env
@@ -240,7 +240,7 @@ def fits(task: Task, perturbation: Perturbation) -> bool:
 
 
 def with_user_env(task: Task, env: Any) -> Task:
-    """Return the task, trusted, with its environment replaced by an environment or factory of this program.
+    """Return the task, trusted, with an environment or factory of this program in place of its own.
 
     Raises:
         UsageError: `env` is neither.
@@ -257,14 +257,14 @@ def with_user_env(task: Task, env: Any) -> Task:
     observed, expected = len(numbers) + len(texts), len(task.observations) + len(task.texts)
     if (observed, taken) != (expected, len(task.actuators)):
         raise TaskError(
-            f"{own.name} observes {observed} numbers and takes {taken}; the environment of {task.name} observes "
-            f"{expected} and takes {len(task.actuators)}"
+            f"{own.name} has {observed} observed values and {taken} action values; the environment of {task.name} "
+            f"has {expected} and {len(task.actuators)}"
         )
     return replace(task, untrusted="", given=own)
 
 
 def origin(env: gym.Env[Any, Any]) -> str:
-    """Return the entry point, arguments and wrappers of an environment as text, equal in all processes, or empty."""
+    """Return entry point, arguments and wrappers of an environment as text, the same in all processes; else empty."""
     spec = env.spec
     if spec is None:
         return ""
@@ -281,7 +281,7 @@ def of_gymnasium_or_ours(where: str) -> bool:
 
 
 _ID = re.compile(r"(\w+(\.\w+)*:)?[^:\s]+")  # `Id-v0`, or `module:Id-v0` with the module that registers it
-# The extra of policygen that installs a package, by a word of the error if the package is missing.
+# Extras of policygen, by a word in the error that a missing package raises.
 _EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "pygame": "box2d", "swig": "box2d", "minigrid": "minigrid"}
 
 
@@ -305,12 +305,13 @@ def became_unstable(env: gym.Env[Any, Any]) -> bool:
 
 
 def import_user_module(module: str) -> ModuleType:
-    """Import a user's module, from the working directory too; raise TaskError if it does not exist or fails.
+    """Import a user's module, from the working directory too; the caller checks that its code may run.
 
-    The caller must check that its code may run.
+    Raises:
+        TaskError: the module does not exist or fails.
     """
     if is_standard_library(module):
-        raise TaskError(f"{module} is a module of Python itself; name a module that has environments")
+        raise TaskError(f"{module} is part of Python's standard library; name a module with environments")
     top, folder = module.partition(".")[0], str(Path.cwd())
     is_here = (Path(top).is_dir() or Path(f"{top}.py").is_file()) and folder not in sys.path and "" not in sys.path
     if is_here and top not in sys.modules and importlib.util.find_spec(top) is None:
@@ -335,15 +336,15 @@ def import_user_module(module: str) -> ModuleType:
 
 
 def _words_of(error: BaseException) -> str:
-    """Return the type and message of an exception, and the file and line of the code that raised it."""
+    """Return type and message of an exception, and the file and line that raised it."""
     words = " ".join(f"{type(error).__name__}: {error}".split())
     return ", ".join(filter(None, (words, place_of(error))))
 
 
 def _import_and_register(module: str, name: str) -> None:
-    """Import a module of the user, and register its class or function `name` unless the module registers that id."""
+    """Import a user's module; register its class or function `name` unless the module registers that id itself."""
     if module.endswith(".py"):
-        raise TaskError(f"`{module}` is a file: name its module, {module.removesuffix('.py')}:{name}")
+        raise TaskError(f"`{module}` is a file; name its module: {module.removesuffix('.py')}:{name}")
     before = set(gym.registry)
     found = import_user_module(module)
     # Some packages register in a function of their own, such as `register_envs()`.
@@ -361,8 +362,8 @@ def _import_and_register(module: str, name: str) -> None:
             if isinstance(what, type) and issubclass(what, gym.vector.VectorEnv):
                 raise TaskError(f"{module}:{name} is a vectorised environment: {_SINGLE}")
             raise TaskError(
-                f"{module}:{name} is not an environment: name a gymnasium.Env class or a function for one; "
-                f"{SEVERAL_AGENTS}"
+                f"{module}:{name} is not an environment: name a subclass of gymnasium.Env, or a function that makes "
+                f"one; {SEVERAL_AGENTS}"
             )
         gym.register(id=name, entry_point=f"{module}:{name}")
         return
@@ -386,14 +387,14 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
     """Call `gymnasium.make` and turn its failures into clear messages.
 
     Raises:
-        TaskError: Gymnasium does not know the id or the kwargs, a package the environment needs is missing, or the
-            environment, or the module before the colon of `module:Id-v0`, fails.
+        TaskError: Gymnasium does not know the id or the kwargs, a required package is missing, or the code of the
+            environment, or of the module before the colon of `module:Id-v0`, fails.
     """
     if not _ID.fullmatch(gym_id):
         raise TaskError(f"`{gym_id}` is not a Gymnasium id: write `Id-v0`, or `module:Id-v0` to import a module first")
     if gym_id.startswith(NAMESPACE):
         raise TaskError(
-            f"the environment {gym_id.removeprefix(NAMESPACE)} exists only in a Python program; pass it again: "
+            f"the environment {gym_id.removeprefix(NAMESPACE)} was passed as a Python object; pass it again: "
             "policygen.resume(RUN, env=...), policygen.score(policy, env), policygen.film(policy, path, env=...)"
         )
     module, colon, name = gym_id.partition(":")
@@ -427,17 +428,16 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
         if isinstance(error, TypeError) and "VectorEnv" in str(error):
             raise TaskError(f"{gym_id} makes a vectorised environment: {_SINGLE}") from None
         if isinstance(error, TypeError) and "gymnasium.Env" in str(error):  # the check of the result
-            makes = f"{gym_id} makes something other than a Gymnasium environment (gymnasium.Env)"
-            raise TaskError(f"{makes}; {SEVERAL_AGENTS}") from None
+            raise TaskError(f"{gym_id} makes no Gymnasium environment (gymnasium.Env); {SEVERAL_AGENTS}") from None
         fault = _words_of(error)
         if not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
-            raise TaskError(f"{gym_id} cannot be made, it fails with {fault}") from error
+            raise TaskError(f"{gym_id} cannot be made ({fault})") from error
         if kwargs:
             raise TaskError(
                 f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
             ) from None
         raise TaskError(
             f"{gym_id} cannot be made without arguments ({fault}): `policygen new {gym_id} --kwarg NAME=VALUE` writes "
-            "a task file with arguments, to be run by its name; if it needs none, packages that it depends on may not "
-            "fit: install the versions that it names"
+            "a task file with arguments; if it needs none, its dependencies may have the wrong versions: install those "
+            "that it names"
         ) from error

@@ -1,4 +1,4 @@
-"""Faults of an environment: one sentence with file and line for each, and a watchdog for steps that never end."""
+"""Faults of environments: a sentence with file and line for each, and a watchdog for steps that never end."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ from policygen.telling import teller
 
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
 _UNINTERRUPTED = 3  # after this many time limits, a process whose code cannot be interrupted is ended
-_LONGEST = 300  # characters of an environment's message
+_LONGEST = 300  # characters of a message from an environment
 SEVERAL_AGENTS = (
-    "with several agents, write a gymnasium.Env around it in which one is controlled, and the others follow fixed "
-    "policies"
+    "if it has several agents, wrap it in a gymnasium.Env that controls one of them and gives the others fixed policies"
 )
-# Messages of environments written for OpenAI's Gym, and what Gymnasium expects.
+# Words in the errors of environments written for OpenAI's Gym, and what Gymnasium expects.
+_RESET = "write `def reset(self, *, seed=None, options=None)`, which returns (observation, info)"
 _OLD_INTERFACE = {
     "expected 5, got 4": "`step` has to return (observation, reward, terminated, truncated, info)",
-    "unexpected keyword argument 'seed'": "write `def reset(self, *, seed=None, options=None)`, which returns "
-    "(observation, info)",
-    "unexpected keyword argument 'options'": "write `def reset(self, *, seed=None, options=None)`, which returns "
-    "(observation, info)",
+    "unexpected keyword argument 'seed'": _RESET,
+    "unexpected keyword argument 'options'": _RESET,
 }
 _TICKS = 4  # checks per time limit
 # The usual types of rewards and flags, which need no further check.
@@ -45,9 +43,9 @@ _NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.float64, np.float32, 
 
 
 def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str) -> EnvironmentFault:
-    """Return the fault for an exception in the environment's method `method`, with its file and line.
+    """Return the fault for an exception in an environment's method, with file and line.
 
-    SystemExit is a fault, too; a KeyboardInterrupt is raised again, as the user interrupted the program.
+    SystemExit is a fault, too; a KeyboardInterrupt is raised again, because the user interrupted the program.
     """
     if isinstance(error, KeyboardInterrupt):
         raise error
@@ -56,12 +54,12 @@ def fault(error: BaseException, env: gym.Env[Any, Any], gym_id: str, method: str
 
 
 def name_of(env: gym.Env[Any, Any]) -> str:
-    """Return the id of an environment; the name of its class if it is not registered."""
+    """Return the id of an environment, or the name of its class if it is not registered."""
     return env.spec.id if env.spec else type(env.unwrapped).__name__
 
 
 def wrappers_of(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any]]:
-    """Yield the wrappers of an environment, the outermost first."""
+    """Yield the wrappers of an environment from the outside in."""
     while isinstance(env, gym.Wrapper):
         yield env
         env = env.env
@@ -74,16 +72,15 @@ def number_of(reward: Any) -> float:
     with suppress(Exception):  # the environment's code
         if not isinstance(reward, str | bytes) and np.ndim(reward) == 0:
             return float(reward)
-    help_ = ""
+    remedy = ""
     if isinstance(reward, np.ndarray | list | tuple | dict):  # several objectives or agents
-        help_ = (
-            f": weigh them, as gymnasium.wrappers.TransformReward or MO-Gymnasium's LinearReward do; {SEVERAL_AGENTS}"
-        )
-    raise EnvironmentFault(f"the reward is {_short_repr(reward)}, not a number{help_}")
+        scalar = "gymnasium.wrappers.TransformReward or MO-Gymnasium's LinearReward"
+        remedy = f": make one number of it with {scalar}; {SEVERAL_AGENTS}"
+    raise EnvironmentFault(f"the reward is {_short_repr(reward)}, not a number{remedy}")
 
 
 def place_of(error: BaseException) -> str:
-    """Return file and line of the innermost frame that is neither Gymnasium's nor policygen's, or empty."""
+    """Return file and line of the innermost frame outside Gymnasium and policygen; empty if there is none."""
     ours = tuple(str(Path(module.__file__).parent) for module in (gym, sys.modules["policygen"]) if module.__file__)
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = (f for f in frames if not f.filename.startswith((*ours, "<")))
@@ -91,7 +88,7 @@ def place_of(error: BaseException) -> str:
 
 
 def flag_of(value: Any, name: str) -> bool:
-    """Convert `terminated` or `truncated` to a boolean; raise EnvironmentFault if it is neither that nor a number."""
+    """Convert `terminated` or `truncated` to a boolean; raise EnvironmentFault if it is neither boolean nor number."""
     if type(value) in _NUMBERS:
         return bool(value)
     with suppress(Exception):  # the environment's code
@@ -101,11 +98,7 @@ def flag_of(value: Any, name: str) -> bool:
 
 
 def close(env: gym.Env[Any, Any], seconds: float = STEP_TIMEOUT) -> None:
-    """Close an environment; leave it open if that fails, exits or takes more than `seconds`.
-
-    Warns:
-        UserWarning: it stays open.
-    """
+    """Close an environment; warn, and leave it open, if that fails, exits or takes more than `seconds`."""
     name = name_of(env)
     if name in _never_closed:
         return
@@ -122,10 +115,10 @@ _never_closed: set[str] = set()
 
 
 class OwnDirectory:
-    """A context in which an environment may change its working directory; the program's own is restored after it.
+    """A context in which an environment has a working directory of its own.
 
-    Without it, a `chdir` of the environment would change the meaning of relative paths, such as the run's folder. When
-    the context is entered again, the environment finds its directory as it left it.
+    Without it, a `chdir` in an environment would change the meaning of relative paths, such as the run's folder. When
+    the context is entered again, the environment finds the directory that it changed to.
     """
 
     def __init__(self) -> None:
@@ -133,7 +126,7 @@ class OwnDirectory:
 
     def __enter__(self) -> Self:
         self._program_folder = os.getcwd()
-        with suppress(OSError):  # the folder is gone: the environment will report what it misses
+        with suppress(OSError):  # if the folder is gone, the environment itself will fail
             if self._env_folder:
                 os.chdir(self._env_folder)
         return self
@@ -167,7 +160,7 @@ def _short_repr(value: Any) -> str:
 
 
 def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
-    """Return file and line of the environment's own code before the exception, else of its method; empty if unknown."""
+    """Return file and line in the environment's code that led to the exception, else those of its method, or empty."""
     with suppress(Exception):  # its attributes are the environment's code, too
         if location := _innermost_location(reversed(list(traceback.walk_tb(error.__traceback__))), env):
             return location
@@ -176,42 +169,41 @@ def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
     return ""
 
 
-_NOT_FOREIGN = ("gymnasium.", "policygen.tasks.")  # modules of wrappers that are not to blame
+_BLAMELESS = ("gymnasium.", "policygen.tasks.")  # modules of wrappers whose lines are not reported
 
 
 def _innermost_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[Any, Any]) -> str:
-    """Return the place of the first frame in a file of the environment's classes or of its foreign wrappers."""
+    """Return file and line of the first frame in the code of the environment or of a wrapper from elsewhere."""
     modules = {one.__module__ for one in type(env.unwrapped).__mro__}
     modules -= {"builtins", "abc", "typing", gym.Env.__module__}
-    modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith(_NOT_FOREIGN)}
+    modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith(_BLAMELESS)}
     files = {getattr(sys.modules.get(name), "__file__", None) for name in modules}
     found = ((frame.f_code.co_filename, line) for frame, line in frames if frame.f_code.co_filename in files)
     return next((f"{_short(file)}, line {line}" for file, line in found), "")
 
 
 def _short(file: str) -> str:
-    """Shorten a file to its path below `sys.path`, because models see the message and must not see users' folders."""
+    """Shorten a path to the part below `sys.path`: models read the message and must not see users' folders."""
     for folder in sorted({str(Path.cwd()), *filter(None, sys.path)}, key=len, reverse=True):
         with suppress(ValueError):
             return str(Path(file).relative_to(folder))
     return Path(file).name
 
 
-class TimeLimitExceeded(BaseException):  # an environment that catches every Exception must not catch this
+class TimeLimitExceeded(BaseException):  # not an Exception, which an environment may catch
     """A step exceeded its time limit."""
 
 
 class Watchdog:
-    """A context that raises `TimeLimitExceeded` in a step that takes too long.
+    """A context that raises `TimeLimitExceeded` in a step that takes longer than `seconds`, or up to a quarter more.
 
-    The exception comes after `seconds`, or up to a quarter later.
-    Steps cost nothing extra: a thread checks `progress` now and then, and interrupts the main thread by a signal.
-    Nothing is watched in other threads, if the signal is in use, or on Windows. Code that never returns to Python
-    cannot be interrupted; its process can be ended instead, after three times the limit.
+    Steps cost nothing extra: a thread compares `progress` four times per limit, and interrupts the main thread by a
+    signal. Nothing is watched in other threads, while the signal is in use, or on Windows. Code that never returns to
+    Python cannot be interrupted; its process is ended instead, after three times the limit.
 
     Args:
-        seconds: limit on a step.
-        progress: returns any value that differs from one step to the next; called by another thread.
+        seconds: the limit on a step.
+        progress: returns a value that changes with every step; called by another thread.
         env: the environment, named in the message with its file and line.
         expendable: whether the process may be ended silently; if not, it is ended only if `teller.say_exit` is set.
     """
@@ -248,7 +240,7 @@ class Watchdog:
     def __exit__(self, *exception: object) -> None:
         if self._active:
             self._active = False
-            with self._lock:  # afterwards no signal is sent: it would end the process
+            with self._lock:  # a signal sent after this would end the process
                 self._stopped.set()
             signal.signal(ALARM, signal.SIG_DFL)
             if self._expendable or self._announce_exit is not None:
@@ -297,5 +289,5 @@ class Watchdog:
 
 @cache
 def _null_file() -> IO[str]:
-    """Return a file that discards what is written; it stays open until the process ends."""
+    """Return a file that discards what is written, and stays open until the process ends."""
     return open(os.devnull, "w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Load a task by name, Gymnasium id or file, or discover one: documentation as it is, bins from warm-up episodes."""
+"""Load a task by name, id or file, or make one for an environment without a task file, from random episodes."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ LEAST_STEPS = 10  # that loading a task may take
 # Attributes in which an environment may state the names of its observations, and of its actions.
 _STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
 _STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_MEANING", "actions", "Actions")
-CUT = "episodes are cut at"  # the beginning of the assumption on episodes without a known length
+CUT = "episodes are cut at"  # the beginning of the assumption for episodes of unknown length
 _ROUNDING = 1e-6  # errors of single precision, as a share of a quantity's range
-_RECURS = 0.005  # share of the steps at which a value recurs
-_CELLS_WANTED = 800  # of a grid with bins at quantiles
-_MOST_DIMENSIONS = 8  # of a grid
-_FEW_VALUES = 12  # of whole numbers
+_RECURS = 0.005  # a value recurs if it has a larger share of the steps
+_CELLS_WANTED = 800  # cells of a grid with bins at quantiles
+_MOST_DIMENSIONS = 8  # dimensions of a grid
+_FEW_VALUES = 12  # values of a whole number that get a bin each
 _LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
 _MOST_NUMBERS = 400  # in an observation
-_NO_BOUNDS = "the environment states no bounds, these are assumed"
+_NO_BOUNDS = "the environment states no bounds; these are assumed"
 
 
 def load_task(
@@ -69,9 +69,9 @@ def load_task(
 
     Args:
         name: the name of a shipped or local task, a path to a task file, or a Gymnasium id.
-        trust: whether a task file that is not shipped may name modules to import and paths to read.
-        step_timeout: limit in seconds on one step, if random actions are played to find what the task does not state.
-        max_steps: limit of the steps of a run of the task; a tenth of them may be played to load it.
+        trust: whether a task file that is not shipped may name modules to import and files to read.
+        step_timeout: limit in seconds on one step, if random actions are played to complete the task.
+        max_steps: step limit of a run of the task; a tenth of it may be played to load the task.
 
     Raises:
         TaskError: there is no such task, its file is malformed, or its environment cannot be made.
@@ -81,7 +81,7 @@ def load_task(
 
 
 def _counted(load: Callable[[], Task], max_steps: int | None) -> Task:
-    """Load a task in a tenth of the steps of its run; note in it how many that took."""
+    """Load a task in at most a tenth of the steps of its run, and note in it how many that took."""
     before = steps_taken()
     with limited_to(max(LEAST_STEPS, max_steps // 10) if max_steps is not None else None):
         return replace(load(), steps_taken=steps_taken() - before)
@@ -121,8 +121,8 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None
     )
     if own.env is not None:
         remark = (
-            "one environment object plays its episodes one after the other, in this process (jobs = 1); if you pass a "
-            "function that makes the environment instead, random actions differ, and so does the run"
+            "an environment object plays its episodes one at a time, in this process (jobs = 1); a function that makes "
+            "the environment plays them in parallel, with other random actions"
         )
     elif not is_picklable(own):
         remark = "the function that makes the environment cannot be pickled: only this process plays (jobs = 1)"
@@ -132,7 +132,7 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None
 
 
 def _known(own: UserEnv, step_timeout: float) -> Task | None:
-    """Return the task of a file on an environment of Gymnasium as `gymnasium.make(ID)` makes it; None for others."""
+    """Return the task of the shipped file if the environment is one that `gymnasium.make(ID)` makes; else None."""
     env = own.env if own.env is not None else own.make(None)
     spec, limit = env.spec, limit_of(env)
     if own.env is None:
@@ -148,7 +148,7 @@ def _known(own: UserEnv, step_timeout: float) -> Task | None:
 
 
 def harvested_file(gym_id: str) -> Path | None:
-    """Return the shipped file on an environment of Gymnasium; None if there is none."""
+    """Return the shipped file for one of Gymnasium's own ids; None if there is none."""
     return find_resource("envs/gymnasium", gym_id, ".toml") if gym_id in gym.registry else None
 
 
@@ -156,11 +156,11 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
     """Read a task file.
 
     Args:
-        trust: whether the file may name modules to import and paths to read; shipped files may.
-        step_timeout: limit on one step in seconds, if the environment must be played to complete the task.
+        trust: whether the file may name modules to import and files to read; shipped files may.
+        step_timeout: limit in seconds on one step, if random actions are played to complete the task.
 
     Raises:
-        TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or path.
+        TaskError: the file is malformed, does not fit its environment, or is untrusted and names a module or file.
         EnvironmentFault: the environment fails or does not answer.
     """
     try:
@@ -185,7 +185,7 @@ def task_from_file(path: Path, *, trust: bool = False, step_timeout: float = STE
 def task_from_gym(
     gym_id: str, step_timeout: float = STEP_TIMEOUT, kwargs: Mapping[str, Any] | None = None, own: UserEnv | None = None
 ) -> Task:
-    """Make a task for an environment without a task file: its documentation as it is, and bins from warm-up episodes.
+    """Make a task for an environment without a task file: quote its documentation, and choose bins by random episodes.
 
     Args:
         step_timeout: limit in seconds on making the environment and on each step.
@@ -214,7 +214,7 @@ def _discovered(
     found, texts = observed_in(env.observation_space)
     if not (1 <= len(found) <= _MOST_NUMBERS or (texts and not found)):
         raise TaskError(
-            f"{gym_id} observes {len(found):,} numbers; policygen is for small policies of 1 to {_MOST_NUMBERS}:"
+            f"{gym_id} observes {len(found):,} numbers; policies read 1 to {_MOST_NUMBERS}:"
             " wrap the environment in a gymnasium.ObservationWrapper that returns fewer"
         )
     names = _stated(env, _STATED_NAMES, len(found)) if not texts else []
@@ -228,7 +228,7 @@ def _discovered(
         actions=_stated_actions(actuators, env, observed),
     )
     width, assumed = len(found) + sum(text.columns for text in texts), list[str]()
-    # A run with a limit of steps plays fewer random actions: these are not kept.
+    # With a limit of steps, fewer random actions are played; these are not cached.
     file = file_for(env, gym_id, kwargs) if not is_own and steps_left() > sys.maxsize // 2 else None
     with telling(f"playing random actions of {gym_id} to see ranges, lengths and the effect of seeds"):
         measured = read_measured(file, width)
@@ -250,7 +250,7 @@ def _discovered(
         )
     elif measured.played:
         assumed.append(
-            f"episodes have {limit:,} steps: of {measured.played} played, each that did not end early ended there"
+            f"episodes have {limit:,} steps: of {measured.played} played, all that did not end early ended there"
         )
     assumed.append(f"observations are called {', '.join(observed[:8])}" + ", ..." * (len(observed) > 8))
     grid, remark = _fitted_grid(task.observations, warm.rows) if found else (None, "")
@@ -270,7 +270,7 @@ def _discovered(
 
 
 def _stated_actions(actuators: Sequence[Actuator], env: gym.Env[Any, Any], taken: Sequence[str]) -> list[ActionEntry]:
-    """Return the names or labels of actuators that the environment states as an attribute, if they are free."""
+    """Return the names or labels of actuators that the environment states as an attribute, unless they are taken."""
     one_choice = len(actuators) == 1 and actuators[0].is_choice
     names = _stated(env, _STATED_ACTIONS, len(actuators[0].labels) if one_choice else len(actuators))
     if {*names} & {name.lower() for name in (*taken, *RESERVED)}:
@@ -281,7 +281,7 @@ def _stated_actions(actuators: Sequence[Actuator], env: gym.Env[Any, Any], taken
 
 
 def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> list[str]:
-    """Return the first of an environment's attributes, or values of its metadata, that names `count` things."""
+    """Return the names in the first of an environment's attributes, or metadata, that holds `count` of them."""
     for attribute in attributes:
         value: Any = None
         with suppress(Exception):  # the environment's own code
@@ -296,7 +296,7 @@ def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> li
 
 
 def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) -> tuple[Grid | None, str]:
-    """Return a grid, if any, and a remark: one cell per state if these are few, else bins by quantile or by value."""
+    """Return a grid, if any, and a remark: one cell per state if there are few, else bins by quantile or by value."""
     rows = rows[:, : len(found)]
     values = [_whole_numbers(o, column) for o, column in zip(found, rows.T, strict=True)]
     counts = [high - low + 1 for low, high in values]
@@ -306,8 +306,8 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
     chosen = moving(rows)[:_MOST_DIMENSIONS]
     if not chosen:
         return None, "no observation changed under random actions, so there is no grid"
-    # Whole numbers get one bin per value, those with few values first, as long as the grid stays small enough; there
-    # each of the other quantities counts as two bins.
+    # Whole numbers get one bin per value, beginning with those of fewest values, while the grid stays small enough if
+    # all other quantities get two bins.
     one_bin_each: list[int] = []
     for most in sorted(counts[i] for i in chosen if counts[i] < math.inf):
         own = [i for i in chosen if counts[i] <= most]
@@ -325,24 +325,24 @@ def _fitted_grid(found: Sequence[Observation], rows: npt.NDArray[np.float64]) ->
     )
     remark = f"a table has {' x '.join(map(str, grid.shape))} = {grid.size} cells"
     if len(one_bin_each) < len(chosen):
-        remark += f"; its bins lie at quantiles of {len(rows):,} steps of random actions"
+        remark += f"; bins lie at quantiles of {len(rows):,} steps of random actions"
     if one_bin_each:
-        remark += f"; it has one bin a value for {', '.join(found[i].name for i in one_bin_each)}"
+        remark += f"; each value of {', '.join(found[i].name for i in one_bin_each)} has its own bin"
     if len(chosen) < len(found):
-        remark += f"; it looks at {', '.join(grid.names)} only"
+        remark += f"; it reads only {', '.join(grid.names)}"
     return grid, remark
 
 
 def _edges(column: npt.NDArray[np.float64], bins: int) -> tuple[float, ...]:
-    """Return the edges of at most `bins` bins, at quantiles of a column that moves."""
+    """Return the edges of at most `bins` bins at quantiles of a column, which is not constant."""
     low, high = column.min(), column.max()
     quantiles = np.quantile(column, np.arange(1, bins) / bins)
     edges = sorted({edge for value in quantiles if low < (edge := _edge(value, column)) <= high})
-    return tuple(edges or [to_digits((low + high) / 2, 3)])  # most rows hold the lowest value
+    return tuple(edges or [to_digits((low + high) / 2, 3)])  # if most rows hold the lowest value
 
 
 def _edge(quantile: float, column: npt.NDArray[np.float64]) -> float:
-    """Return a quantile in three digits; halfway to the values below where a value recurs but for rounding errors."""
+    """Return a quantile to three digits; if values recur, up to rounding errors, the middle between two of them."""
     noise = _ROUNDING * float(np.ptp(column))
     below = column[column < quantile - noise]
     if len(below) and np.count_nonzero(np.abs(column - quantile) <= noise) > _RECURS * len(column):
@@ -351,7 +351,7 @@ def _edge(quantile: float, column: npt.NDArray[np.float64]) -> float:
 
 
 def _whole_numbers(observation: Observation, column: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the least and the largest of whole numbers, of the space or of a few seen; infinite for other numbers."""
+    """Return the lowest and highest value of a whole number, in its space or among few seen; infinities for others."""
     if observation.integer:
         return observation.low, observation.high
     low, high = float(column.min()), float(column.max())

@@ -1,4 +1,4 @@
-"""What random actions showed of an environment, kept for a day, so that the next command need not play them again."""
+"""A cache of measurements of environments, kept for a day, so that the next command need not play again."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from policygen.errors import LogbookError
 from policygen.files import write_atomically
 from policygen.tasks.warmup import WarmUp
 
-OFF = "POLICYGEN_NO_CACHE"  # an environment variable: if it is set, nothing is kept and nothing kept is read
+OFF = "POLICYGEN_NO_CACHE"  # an environment variable that switches the cache off
 SECONDS_KEPT = 86_400.0
-_MOST_SOURCES = 2_000  # files of a package whose changes are noticed
+_MOST_SOURCES = 2_000  # files of a package that are checked for changes
 _PACKAGES = ("policygen", "gymnasium", "numpy")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of an environment.
+    """Measurements of an environment.
 
     Attributes:
-        limit: steps at which every episode ends, as its spec says or as found; None: neither.
-        played: the number of episodes in which `limit` was looked for; 0: its spec says it.
+        limit: the step limit of episodes, stated by the environment or found by playing; None if there is none.
+        played: the number of episodes played to find `limit`; 0 if the environment states it.
         warm: observations under random actions.
         unseeded: whether episodes with the same seed differ.
     """
@@ -48,14 +48,14 @@ class Measured:
 
 
 def file_for(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any]) -> Path | None:
-    """Return the file for an environment, in the user's cache folder; None if `OFF` is set, or there is no such folder.
+    """Return the cache file of an environment; None if `OFF` is set, or the user has no cache folder.
 
-    Its name depends on id, arguments, spaces and wrappers, on the versions of packages, and on size and time of the
-    sources beside the environment's class: after a change of one of them, everything is measured again.
+    Its name is a hash of the id, arguments, spaces and wrappers, the versions of packages, and sizes and times of the
+    sources beside the environment's class, so that a change in any of them leads to new measurements.
     """
     if os.environ.get(OFF):
         return None
-    from platformdirs import user_cache_path  # only environments without a task file need it
+    from platformdirs import user_cache_path  # start-up time
 
     package = type(env.unwrapped).__module__.partition(".")[0]
     owners = metadata.packages_distributions().get(package, [])[:1]
@@ -70,7 +70,7 @@ def file_for(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any]) -> 
 
 
 def _sources(package: str) -> list[tuple[str, int, int]]:
-    """Return path, size in bytes and time of change in ns of a package's sources, or of those beside a lone module."""
+    """Return path, size in bytes and modification time in ns of a package's sources, or of those beside a module."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return []
@@ -81,7 +81,7 @@ def _sources(package: str) -> list[tuple[str, int, int]]:
 
 
 def read(path: Path | None, width: int) -> Measured | None:
-    """Return what a file holds of an environment with `width` columns of observations; None if it is no such file."""
+    """Return the measurements in a file; None if it is missing, old or damaged, or has another number of columns."""
     if path is None:
         return None
     with suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError):
@@ -98,7 +98,7 @@ def read(path: Path | None, width: int) -> Measured | None:
 
 
 def write(path: Path | None, measured: Measured) -> None:
-    """Keep what was measured, and remove what is older than a day; a folder that cannot be written stays as it is."""
+    """Write measurements to a file and delete files older than a day; do nothing if the folder cannot be written."""
     if path is None:
         return
     content = io.BytesIO()

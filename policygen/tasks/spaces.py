@@ -1,4 +1,4 @@
-"""Observation spaces as lists of named numbers and texts, flat observations, and the actuators of actions."""
+"""Named observations and actuators, and the conversion of observations to flat rows."""
 
 # Imports inside functions: a saved policy acts where Gymnasium is not installed.
 
@@ -20,9 +20,9 @@ from policygen.quantities.text import slug
 if TYPE_CHECKING:
     from gymnasium import spaces
 
-MOST_CHARACTERS = 4_000  # of an observed text
-MOST_SINGLE = 24  # observations; of more, those that are alike are described together
-LEAST_ALIKE = 4  # observations that are described together
+MOST_CHARACTERS = 4_000  # characters of an observed text
+MOST_SINGLE = 24  # observations that are described one by one; with more, similar ones share a description
+LEAST_ALIKE = 4  # observations that share a description
 _NAMED = "name a function that returns the wrapped environment: policygen run MODULE:FUNCTION"
 _HOW_TO_WRAP = f"wrap the environment in a gymnasium.ObservationWrapper that returns a Box, and {_NAMED}"
 HOW_TO_WRAP_ACTIONS = (
@@ -36,8 +36,8 @@ ActionKind = Literal["discrete", "multidiscrete", "box", "mixed"]
 class Observation:
     """One number of the flattened observation.
 
-    `derived` names the body (or `joint`) whose force or motion it is, if it follows from positions and velocities that
-    are observed, too. `seen` says what random actions showed of it, where nothing but the environment tells what it is.
+    `derived` names the body (or `joint`) whose force or motion it gives, if it follows from observed positions and
+    velocities. `seen` describes its values under random actions; it is empty if the task has prose of its own.
     """
 
     name: str
@@ -52,9 +52,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Height:
-    """The height of the lowest point of some spheres that move with a body of a MuJoCo model.
+    """The height of the lowest point of spheres that are fixed to a body of a MuJoCo model.
 
-    `body` is its name or number. A sphere is its offset (x, y, z) in the body's own axes, and its radius, all in m.
+    `body` is the name or number of the body. A sphere is (x, y, z, radius) in m, in the body's own axes.
     """
 
     name: str
@@ -75,9 +75,8 @@ class ObservedText:
 class Actuator:
     """One component of an action: a choice among `labels`, or a number between `low` and `high`.
 
-    A `Discrete` action space has one actuator, a `MultiDiscrete` one choice per entry, a `Box` one number per entry.
-    A `Tuple` or `Dict` has the actuators of its parts; its kind is `mixed` if these are both choices and numbers.
-    `levels` are named values that a table may use instead of numbers.
+    A `Discrete` action space has one actuator, a `MultiDiscrete` or `Box` one per entry, a `Tuple` or `Dict` those of
+    its parts. `levels` are named values that a table may use instead of numbers.
     """
 
     name: str
@@ -90,7 +89,7 @@ class Actuator:
 
     @property
     def is_choice(self) -> bool:
-        """Whether this actuator chooses among labels."""
+        """Whether it is a choice among labels."""
         return bool(self.labels)
 
     @property
@@ -101,9 +100,9 @@ class Actuator:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The nesting of an environment's observations: the parts of a `Tuple`, or of a `Dict` with its keys.
+    """The parts of a nested observation: of a `Tuple`, or of a `Dict` with its keys.
 
-    A part that is not a `Tuple` or `Dict` is None for numbers (one, or an array of any shape), a `TextPart` for a text.
+    A part is a `Layout`, a `TextPart` for a text, or None for a number or an array of any shape.
     """
 
     parts: tuple[Layout | TextPart | None, ...]
@@ -112,22 +111,22 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A text in a layout; it takes `columns` numbers of a row."""
+    """A text in a layout, which takes `columns` numbers of a row."""
 
     columns: int
 
 
 def layout_of(space: Any) -> Layout | TextPart | None:
-    """Return the nesting of the observations of `space`: None for one array or number, a `TextPart` for one text.
+    """Return the layout of the observations of `space`: None for one array or number, a `TextPart` for one text.
 
     Raises:
-        TaskError: a key of a Dict is neither text nor a whole number, which no file could hold; or a text is too long.
+        TaskError: a text is too long, or a key of a Dict is neither text nor a whole number, as files require.
     """
     parts = getattr(space, "spaces", None)  # of a Dict or a Tuple
     if type(space).__name__ == "Text":
         if space.max_length > MOST_CHARACTERS:
             raise TaskError(
-                f"it observes texts of up to {space.max_length:,} characters; the most is {MOST_CHARACTERS:,}: "
+                f"it observes texts of up to {space.max_length:,} characters; the maximum is {MOST_CHARACTERS:,}: "
                 "shorten them with a gymnasium.ObservationWrapper"
             )
         bytes_per_character = max((len(c.encode()) for c in space.character_set), default=1)
@@ -142,9 +141,10 @@ def layout_of(space: Any) -> Layout | TextPart | None:
 
 
 def parts_of(space: Any, prefix: str = "", word: str = "part") -> list[tuple[str, Any]] | None:
-    """Return name and space of each part of a `Dict` or `Tuple`, None for another space.
+    """Return name and space of each part of a `Dict` or `Tuple`; None for any other space.
 
-    Parts of a `Dict` are named after their keys, those of a `Tuple` by `word` and number, all behind `prefix`.
+    Parts of a `Dict` are named after their keys, those of a `Tuple` by `word` and number; all names begin with
+    `prefix`.
     """
     from gymnasium import spaces
 
@@ -169,7 +169,7 @@ def _leaves_of(space: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def alike(observations: Sequence[Observation]) -> list[list[Observation]]:
-    """Group many observations: neighbours without a description, which differ only in the number of their names."""
+    """Group many observations: neighbours without a description whose names differ only in their number."""
 
     def kind(o: Observation) -> Observation:
         is_one = len(observations) <= MOST_SINGLE or o.about
@@ -185,7 +185,7 @@ def span(group: Sequence[Observation]) -> str:
 
 
 def distinct_names(keys: Iterable[object]) -> list[str]:
-    """Return a name for each of some keys or labels; letters that names cannot have are spelled out: theta for θ."""
+    """Return a distinct name for each key or label; other alphabets are spelled out: theta for θ."""
     names: list[str] = []
     for key in keys:
         spelled = (unicodedata.name(c, "").split(" WITH ")[0].split() if ord(c) > 127 else [c] for c in str(key))
@@ -203,14 +203,14 @@ def check_spaces(env: Any, gym_id: str) -> None:
 
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), spaces.Space):
-            raise TaskError(f"{gym_id} has no {name}: set `self.{name}` to a space of gymnasium.spaces in `__init__`")
+            raise TaskError(f"{gym_id} has no {name}: set `self.{name}` to a gymnasium.spaces.Space in `__init__`")
 
 
 def observed_in(space: spaces.Space[Any]) -> tuple[list[Observation], list[ObservedText]]:
     """Return one `Observation` per number of `space` and one `ObservedText` per text, in the order of `flatten`.
 
     Raises:
-        TaskError: the space holds an image, or anything but numbers and texts, such as a Graph or a Sequence.
+        TaskError: the space holds an image, or something other than numbers and texts, such as a Sequence.
     """
     from gymnasium import spaces
 
@@ -238,7 +238,7 @@ def observed_in(space: spaces.Space[Any]) -> tuple[list[Observation], list[Obser
 
 
 def bounds_of(space: spaces.Space[Any]) -> list[tuple[Any, Any]] | None:
-    """Return the lowest and highest value of each number of a space without parts; None if it is not of numbers."""
+    """Return the lowest and highest value of each number of a space without parts; None if it holds no numbers."""
     from gymnasium import spaces
 
     match space:
@@ -255,7 +255,7 @@ def bounds_of(space: spaces.Space[Any]) -> list[tuple[Any, Any]] | None:
 
 def _refuse_images(space: spaces.Box) -> None:
     """Refuse an image of any dtype and number of channels: a policy of named numbers cannot use its pixels."""
-    # An image has three dimensions, two of them 5 or more; or two, both 8 or more, and the bounds of a grey value.
+    # An image has three dimensions, two of which are 5 or more; or two that are 8 or more, with grey values.
     second_largest = sorted(space.shape)[-2:][0] if space.shape else 0
     is_grey = (
         len(space.shape) == 2 and (space.low == 0).all() and ((space.high == 1).all() or (space.high == 255).all())
@@ -263,7 +263,7 @@ def _refuse_images(space: spaces.Box) -> None:
     if (len(space.shape) == 3 and second_largest >= 5) or (is_grey and second_largest >= 8):
         size = " x ".join(map(str, space.shape))
         raise TaskError(
-            f"it observes an image ({size}), but a policy needs named numbers: wrap the environment in a "
+            f"it observes an image ({size}), but a policy reads named numbers: wrap the environment in a "
             f"gymnasium.ObservationWrapper that computes a Box of few numbers from the image, and {_NAMED}"
         )
 
@@ -272,7 +272,7 @@ def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[A
     """Flatten one observation, nested as `layout` says, to a row of shape (d,): numbers, then texts.
 
     Raises:
-        TypeError: the observation holds something else where a text is expected.
+        TypeError: the observation has something else in place of a text.
         ValueError: a text is longer than its space allows.
     """
     if layout is None:
@@ -286,7 +286,7 @@ def flatten(layout: Layout | TextPart | None, observation: Any) -> npt.NDArray[A
 
 
 def row_of(layout: Layout | TextPart | None, observation: Any, width: int) -> npt.NDArray[Any]:
-    """Flatten an observation; raise EnvironmentFault if it has not `width` numbers."""
+    """Flatten an observation; raise EnvironmentFault if it does not have `width` numbers."""
     row = flatten(layout, observation)
     if row.shape != (width,):
         raise EnvironmentFault(
@@ -297,7 +297,7 @@ def row_of(layout: Layout | TextPart | None, observation: Any, width: int) -> np
 
 
 def leaves(layout: Layout | TextPart | None, observation: Any = None) -> Iterator[tuple[TextPart | None, Any]]:
-    """Yield the innermost parts of a layout, in order, with their values: None for numbers, a `TextPart` for a text."""
+    """Yield the innermost parts of a layout (None for numbers, a `TextPart` for a text) with their values, in order."""
     if not isinstance(layout, Layout):
         yield layout, observation
         return

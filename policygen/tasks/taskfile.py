@@ -1,4 +1,4 @@
-"""The keys of a task file, the task that they state with what the environment adds, and a task as such a file."""
+"""Task files: their keys, the task that a file and its environment describe together, and the file of a task."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from policygen.tasks.task import (
 )
 from policygen.tasks.warmup import UNSEEDED, WarmUp, ignores_seed, moving, warm_up
 
-_MOST_INPUTS = 60  # quantities that equations of `builtin` weigh, unless a file states which
+_MOST_INPUTS = 60  # quantities in the equations of `builtin`, unless a file states them
 _LABEL = re.compile(r"[A-Za-z0-9_]{1,60}")
 _Named = TypeVar("_Named", Observation, ObservedText)
 
@@ -56,7 +56,7 @@ class _TextEntry(_Strict):
 
 
 class ObservationEntry(_TextEntry):
-    """An observed number, as a file describes it."""
+    """An observed number in a task file."""
 
     unit: str = ""
     derived: str = ""
@@ -65,7 +65,7 @@ class ObservationEntry(_TextEntry):
 
 
 class ActionEntry(_TextEntry):
-    """An actuator, as a file describes it."""
+    """An actuator in a task file."""
 
     name: str = "action"
     unit: str = ""
@@ -150,9 +150,9 @@ def complete(
     """Return the task of a file, with omitted keys filled in from the environment.
 
     Args:
-        warm: recorded random episodes; None: they are played now, if the file has no `about`.
-        unseeded: whether the environment ignores its seed; None: two short episodes show it.
-        step_seconds: the length of a step, if neither the file states it nor a MuJoCo model.
+        warm: recorded random episodes; if None, they are played now, unless the file has an `about`.
+        unseeded: whether the environment ignores its seed; if None, two short episodes are played to see.
+        step_seconds: the length of a step, if neither the file nor a MuJoCo model states it.
     """
     found, texts = observed_in(env.observation_space)
     found = _with_stated_names(found, stated.observations, "`observations` names {} numbers", stated.gym_id)
@@ -174,15 +174,13 @@ def complete(
         facts = list(model_facts(env, [a.name for a in actuators]))
     documentation, inputs = "", stated.inputs
     if not stated.about.strip():
-        with suppress(EnvironmentFault):  # the search records what fails after the first steps, and continues
+        with suppress(EnvironmentFault):  # the search records a later failure, and continues
             warm = warm or warm_up(env, width, step_timeout)
             found = warm.told(found)
             if len(found) > _MOST_INPUTS and not inputs:
                 inputs = [found[i].name for i in moving(warm.rows[:, : len(found)])[:_MOST_INPUTS]]
-                assumed = [
-                    *assumed,
-                    f"builtin weighs the first {len(inputs)} quantities that move; `inputs` names others",
-                ]
+                words = f"equations of builtin read the first {len(inputs)} quantities that move; `inputs` names others"
+                assumed = [*assumed, words]
         documentation = documentation_of(env)
     spec = env.spec
     task = Task(
@@ -215,7 +213,7 @@ def complete(
         assumed=(*assumed, *([UNSEEDED] if unseeded else ())),
         unseeded=unseeded,
     )
-    _ = task.parsed_features  # a mistake in a feature is reported now
+    _ = task.parsed_features  # raises if a feature cannot be parsed
     if stated.perturb:
         task = replace(task, perturb=_stated_perturbations(stated))
         with opened(task):  # raises if a perturbation does not fit
@@ -227,14 +225,14 @@ def _with_stated_names(found: list[_Named], entries: Sequence[_TextEntry], what:
     """Return the environment's observations or texts with the names, units and meanings that a file states, if any."""
     if not entries:
         return found
-    _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}, {gym_id} gives {len(found)}")
+    _refuse_if(len(entries) != len(found), f"{what.format(len(entries))}; {gym_id} has {len(found)}")
     return [replace(one, **entry.model_dump(exclude_none=True)) for one, entry in zip(found, entries, strict=True)]
 
 
 def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, ...]:
     _refuse_if(
         bool(entries) and not has_model(env),
-        "`heights` needs a MuJoCo model, and this environment has none; leave it out",
+        "`heights` needs a MuJoCo model, which this environment does not have; leave it out",
     )
     for entry in entries:
         try:
@@ -245,7 +243,7 @@ def _stated_heights(entries: Sequence[_HeightEntry], env: Any) -> tuple[Height, 
 
 
 def _stated_requirements(stated: TaskFile, task: Task) -> tuple[Requirement, ...]:
-    """Return the requirements of a file; each is parsed once, so that a mistake is reported now."""
+    """Return the requirements of a file; raise TaskError if one cannot be parsed."""
     read: dict[str, Requirement] = {}
     decisions = [name for name in task.decision_names if name not in task.quantity_names]
     for entry in stated.requirements:
@@ -274,8 +272,7 @@ def _stated_grid(stated: Mapping[str, int | list[float]], known: Sequence[str]) 
     dimensions = []
     for name, edges in stated.items():
         remedy = f"name one of {', '.join(known)}, or delete the line"
-        unknown = f"`grid.{name}`: there is no such observation or feature; {remedy}"
-        _refuse_if(name not in known, unknown)
+        _refuse_if(name not in known, f"`grid.{name}`: there is no such observation or feature; {remedy}")
         if isinstance(edges, list):
             dimensions.append(Dimension(name, tuple(edges)))
         else:
@@ -290,7 +287,7 @@ def _named_actuators(
 ) -> tuple[Actuator, ...]:
     """Return the actuators with the names, labels, levels and bounds that a file states."""
     count = len(actuators)
-    _refuse_if(len(stated) != count, f"`actions` has {len(stated)} entries, the environment takes {count}")
+    _refuse_if(len(stated) != count, f"`actions` has {len(stated)} entries; the environment needs {count}")
     named = []
     for entry, given, (*_, integer) in zip(stated, actuators, limits_of(actuators, layout).bounds, strict=True):
         name, choices = entry.name, len(given.labels)
@@ -309,11 +306,11 @@ def _named_actuators(
 
 
 def _with_stated_range(entry: ActionEntry, actuator: Actuator, *, integer: bool) -> Actuator:
-    """Return the actuator with the levels and bounds that a file states; these must lie within the environment's."""
+    """Return the actuator with the levels and bounds of a file; these must lie within the environment's bounds."""
     stated = [bound for bound in (entry.low, entry.high) if bound is not None]
     has_fractions = integer and any(not bound.is_integer() for bound in stated)
     _refuse_if(has_fractions, f"action {entry.name} takes whole numbers; write whole numbers for `low` and `high`")
-    # The file may state a single-precision bound with fewer digits.
+    # A file may round a single-precision bound.
     slack = 1e-6 * max([1.0, *map(abs, stated)])
     _refuse_if(
         any(not actuator.low - slack <= bound <= actuator.high + slack for bound in stated),
@@ -330,16 +327,18 @@ def _with_stated_range(entry: ActionEntry, actuator: Actuator, *, integer: bool)
 
 
 def _check_task_names(quantities: Sequence[str], actuators: Sequence[Actuator]) -> None:
-    """Refuse names of quantities, actions and labels that are invalid, or ambiguous in a table, which ignores case."""
+    """Refuse names of quantities, actions and labels that are invalid, or that differ only in case."""
     columns = [*quantities, *(actuator.name for actuator in actuators)]
     for name in columns:
-        wrong = f"`{name:.60}` is not a name; use letters, digits, underscores and no word of Python"
+        wrong = (
+            f"`{name:.60}` is not a name; use letters, digits and underscores, and no word with a meaning in policies"
+        )
         _refuse_if(not is_name(name), wrong)
     outputs = actuators[0].labels if len(actuators) == 1 else ()
     _check_distinct([*quantities, *outputs])
     _check_distinct(columns)
     for a in actuators:
-        _refuse_if(a.name in RESERVED, f"an action cannot be called `{a.name}`, a column of every trace")
+        _refuse_if(a.name in RESERVED, f"an action cannot be called `{a.name}`, which is a column of every trace")
         for word in a.names:
             wrong = f"the label `{word}` is not one word; use letters, digits and underscores"
             _refuse_if(not _LABEL.fullmatch(word), wrong)
@@ -398,7 +397,7 @@ def draft_of(task: Task) -> str:
 
 
 def file_to_edit(task: Task) -> str:
-    """Return the text of a task file to edit; comments name what was found, assumptions and optional keys."""
+    """Return the text of a task file to edit, with comments on what was found and assumed, and on optional keys."""
     groups = [(span(group), group[0]) for group in alike(task.observations)]
     found = [f"{name}, {'whole, ' if o.integer else ''}{o.low:g} to {o.high:g}" for name, o in groups]
     found += [f"{t.name}, a text" for t in task.texts]
@@ -407,54 +406,55 @@ def file_to_edit(task: Task) -> str:
         f"{a.name}, {f'one of {len(a.labels)}' if a.is_choice else f'{a.low:g} to {a.high:g}'}" for a in task.actuators
     ]
     lines = [
-        f"{task.gym_id} as a task for policygen, to edit; a model reads all of it.",
+        f"{task.gym_id} as a task of policygen, ready to edit; models read all of it except comments.",
         f"Observations ({len(task.observations) + len(task.texts)}): {_listed(found)}.",
         f"Actions ({len(takes)}): {_listed(takes)}.",
         *(("Seen under random actions (sd: standard deviation):", *seen, *_TO_NAME) if seen else ()),
     ]
-    hidden = task.grid if task.default_policy == "linear" else None  # names may change while nothing reads the bins
+    # In comments, bins do not refer to names that the user may change.
+    hidden = task.grid if task.default_policy == "linear" else None
     draft = draft_of(replace(task, grid=None) if hidden is not None else task)
     if hidden is not None:
-        draft += "\n\n# For --policy table; the names are those of `observations`:\n"
+        draft += "\n\n# Bins for --policy table; use the names of `observations`:\n"
         draft += "".join(f"# {line}\n" for line in tomli_w.dumps({"grid": _stated_form(hidden)}).splitlines())
     return "".join(f"# {line}\n" for line in lines) + draft + _OPTIONAL_KEYS
 
 
 _MOST_SHOWN = 12
 _TO_NAME = (
-    "Name each of `observations` below; their order is the environment's. Every prompt quotes the documentation of the",
-    "environment until you write an `about`.",
+    "Name each of `observations` below, but keep their order. Without an `about`, prompts quote the environment's",
+    "documentation.",
 )
 _OPTIONAL_KEYS = """
 
-# Optional keys; those that are not a [table] go before the first [table] above:
+# Optional keys; keys outside a [table] go before the first [table] above:
 # about = "What the system is, what is rewarded, how an episode ends."
 # hints = ["Close the valve before the heater is on."]
-# For --refine model, what the environment documents, in the language of plants:
+# For --refine model, known parts of the system, in the language of plants:
 # reward = "-(level - 1)^2"               the reward of a step
 # ends = "level > 2"                      the condition that ends an episode
 # starts = { level = "uniform(0, 1)" }    distributions of observations at the start of an episode
 # In `observations`: unit = "m/s", about = "positive to the right".
-# In `actions`: unit, about, labels = ["left", "right"] of a choice; of a number levels = { off = 0.0, full = 1.0 }, and
-# low = 0.0, high = 0.5, to which policies are clipped. Names may be changed; the order is the environment's.
+# In `actions`: unit, about; for a choice labels = ["left", "right"]; for a number levels = { off = 0.0, full = 1.0 },
+# and low = 0.0, high = 0.5, to which policies are clipped. Change names as you like, but keep the order.
 # [features]        quantities computed from others, for policies and bins
 # energy = "0.5*velocity^2 + 9.81*height"
 # [grid]            bins of a table: edges, or a number of bins for whole numbers from 0
 # velocity = [-1.0, 0.0, 1.0]
 # [kwargs]          arguments of the environment
 # [run]             settings of every run: policy = "linear", iterations = 40, ...
-# step_seconds = 0.05                     the length of a step; then a requirement may say `within = "0.4 s"`
-# [[requirements]]  what every episode has to meet; a policy that violates a hard one too often loses every comparison
+# step_seconds = 0.05                     the length of a step, for requirements such as `within = "0.4 s"`
+# [[requirements]]  conditions on episodes; a policy that violates a hard one too often loses every comparison
 # name = "no overflow"
 # always = "level < 1.5"                  or finally = "abs(level - 1) < 0.1"
-# [perturb]         how the real system may differ, drawn anew in each episode
+# [perturb]         differences of the real system, drawn anew in each episode
 # action_delay = 1
 # sensor_noise = 0.02
 """
 
 
 def _other_bounds(stated: Observation | Actuator, found: Observation | Actuator) -> dict[str, float]:
-    """Return the bounds that loading does not find."""
+    """Return the stated bounds that differ from those of the environment."""
     return {side: getattr(stated, side) for side in ("low", "high") if getattr(stated, side) != getattr(found, side)}
 
 

@@ -1,7 +1,7 @@
-"""Checks of untrusted tasks: they may name only ids of known environments, and plain arguments.
+"""Checks of untrusted tasks, which may name only ids of known environments, with plain arguments.
 
-An id `module:Id` imports the module and calls `Id`, and an environment may read paths in its kwargs. This is allowed
-only if the user types the id or trusts the file. Shipped task files are trusted.
+An id `module:Id` imports the module and calls `Id`, and an environment may read files that its kwargs name. This is
+allowed only if the user types the id or trusts the file. Shipped task files are trusted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_task(task: Task) -> None:
 
 
 def why_refused(task: Task) -> str:
-    """Return why `check_task` refuses a task, and what to do; empty if it does not."""
+    """Return the reason for which `check_task` refuses a task, with a remedy; empty if it does not."""
     try:
         check_task(task)
     except TaskError as error:
@@ -44,21 +44,21 @@ def why_refused(task: Task) -> str:
     return ""
 
 
-# The beginning of a path of this machine or of a home folder, or the name of a file: letters after the last dot.
+# A slash, the beginning of a relative path or home folder, or the ending of a file name.
 _PATH = re.compile(r".*[/\\\0]|\s*[~.]|.*\.[A-Za-z]\w{0,7}\s*\Z", re.DOTALL)
 
 
 def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str) -> None:
     """Refuse an id or arguments that would run code or read files.
 
-    A file of a simulator, such as MuJoCo's, may include others from anywhere, open a pipe, or ask for any amount of
-    memory, so an untrusted task names none.
+    A model file, such as MuJoCo's, may include any other file, open a pipe, or ask for any amount of memory, so an
+    untrusted task names none.
 
     Args:
-        where: the file that has the names, for the message.
+        where: the file with these names, for the message.
 
     Raises:
-        TaskError: see `check_id`; or an argument names a module, a file, a folder or an address, or is no plain value.
+        TaskError: see `check_id`; or an argument names a module, file, folder or address, or is not a plain value.
     """
     check_id(gym_id, where)
     for text in (leaf for leaf in _keys_and_values(kwargs) if isinstance(leaf, str)):
@@ -74,10 +74,10 @@ def check_names(gym_id: str, kwargs: Mapping[str, Any], where: str) -> None:
 
 
 def check_id(gym_id: str, where: str) -> None:
-    """Raise TaskError for an id that names a module or was registered by another package: it would run other code."""
+    """Raise TaskError for an id that would run other code: it names a module, or another package registered it."""
     module, colon, _ = gym_id.partition(":")
     if colon and is_standard_library(module):
-        raise TaskError(f"{where} names `{gym_id[:80]}`, a module of Python and not an environment; do not use it")
+        raise TaskError(f"{where} names `{gym_id[:80]}`, part of Python's standard library; do not use this file")
     if colon:
         raise UntrustedError(
             f"{where} names the module `{module}`, which would run its code; {_REMEDY}, or type {gym_id} as the task"

@@ -46,7 +46,7 @@ def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
     made = in_a_process("new", "rooms:Room", "--kwarg", "outside=4.0", "-o", "room.toml", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert "actions: heater, window" in made.stdout
-    assert "assumed: episodes have 20 steps: of 5 played, each that did not end early ended there" in made.stdout
+    assert "assumed: episodes have 20 steps: of 5 played, all that did not end early ended there" in made.stdout
     assert "max_steps = 20\n" in (tmp_path / "room.toml").read_text()
     again = in_a_process("new", "rooms:Room", "--kwarg", "outside=4.0", "-o", "room.toml", cwd=tmp_path)
     assert (again.returncode, again.stderr.strip()) == (

@@ -90,7 +90,7 @@ def test_an_attribute_is_no_length_of_a_step() -> None:
 def test_choices_by_number_are_a_range_and_missing_bounds_are_said_to_be_assumed() -> None:
     assert "\n- action: 0 to 30\n" in prompt_of(lambda: Plain(actions=spaces.Discrete(31)))
     unbounded = prompt_of(lambda: Plain(actions=spaces.Box(-np.inf, np.inf, (1,))))
-    assert "- action (the environment states no bounds, these are assumed): a number from -1 to 1" in unbounded
+    assert "- action (the environment states no bounds; these are assumed): a number from -1 to 1" in unbounded
 
 
 def test_a_file_quotes_the_documentation_unless_it_has_prose_of_its_own(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_whole_numbers_get_one_bin_a_value_while_there_are_few(space, shape):
     [
         ((8, 8, 3), r"observes an image \(8 x 8"),
         ((10, 10), r"observes an image \(10 x 10"),
-        ((0,), "observes 0 numbers; policygen is for small policies"),
+        ((0,), "observes 0 numbers; policies read 1 to 400"),
         ((401,), "observes 401 numbers"),
     ],
 )
@@ -216,7 +216,7 @@ class Unbounded(Seen):
 def test_bounds_that_an_action_does_not_have_are_assumed_and_can_be_stated(tmp_path):
     task = task_of(Unbounded)
     assert [(a.low, a.high) for a in task.actuators] == [(-1, 1), (2, 3)]
-    assert "action0 goes from -1 to 1, because the environment gives it no bounds; state its `low`" in str(task.assumed)
+    assert "action0 goes from -1 to 1, because the environment states no bounds; give its `low`" in str(task.assumed)
     path = tmp_path / "own.toml"
     path.write_text(draft_of(task).replace("high = 3.0", "high = 50.0"))
     stated = load_task(str(path), trust=True)

@@ -79,7 +79,7 @@ def test_texts_stand_behind_the_numbers_of_a_row():
     assert row[:2].tolist() == [1, 2]
     assert [decoded(row[2:4]), decoded(row[4:7]), decoded(row[7:])] == ["abcd", "lamp", ""]
     assert layout_of(spaces.Text(3, charset="aä")) == TextPart(2)
-    with pytest.raises(TaskError, match="texts of up to 5,000 characters; the most is 4,000"):
+    with pytest.raises(TaskError, match="texts of up to 5,000 characters; the maximum is 4,000"):
         layout_of(spaces.Text(5_000))
 
 

@@ -118,7 +118,7 @@ def changed(text: str, *pairs: tuple[str, str]) -> str:
         (LAKE, "kwargs", "discount = 1.5\nkwargs", "`discount`: input should be less than or equal to 1"),
         (LAKE, ', "up"', "", "action action has 3 labels for 4 choices"),
         (LAKE, "[features]", '[[actions]]\nname = "more"\n[features]', "`actions` has 2 entries"),
-        (LAKE, "[[a", '[[observations]]\nname = "more"\n[[a', "`observations` names 2 numbers, FrozenLake-v1 gives 1"),
+        (LAKE, "[[a", '[[observations]]\nname = "more"\n[[a', "`observations` names 2 numbers; FrozenLake-v1 has 1"),
         (LAKE, "row = 4", "rwo = 4", "`grid.rwo`: there is no such .* name one of square, row"),
         (LAKE, "[3.5, 8.25]", "[8.25, 3.5]", "bin edges of square must increase"),
         (LAKE, "row = 4", "row = 0", "`grid.row` has 0 bins"),
