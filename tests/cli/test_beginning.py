@@ -154,7 +154,7 @@ def test_what_is_wrong_with_an_environment_is_said_when_its_file_is_written(
 def test_bins_of_equations_wait_in_comments_so_that_names_can_change(line: Line) -> None:
     assert line("new", "Pendulum-v1", "-o", "swing.toml").code == 0
     text = Path("swing.toml").read_text().replace('name = "x"', 'name = "x_tip"')
-    head, marked, bins = text.partition("\n# For --policy table; the names are those of `observations`:\n")
+    head, marked, bins = text.partition("\n# Bins for --policy table; use the names of `observations`:\n")
     assert marked
     Path("swing.toml").write_text(text)
     assert line("tasks", "swing.toml").code == 0
