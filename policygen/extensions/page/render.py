@@ -182,12 +182,12 @@ def _changes(attempt: Attempt, parent: Attempt | None) -> list[str]:
 
 def _commands(run: RunRecord) -> dict[str, str]:
     """Return the commands that repeat the run and that replay its replies, by what they do; empty if there is none."""
-    found = {"A run with these settings": command_of(run.config, run.task)}
+    found = {"The command for a run with these settings": command_of(run.config, run.task)}
     if reads_prompts(run.config.llm):
         place, here = run.folder.resolve(), Path.cwd()
         place = place.relative_to(here) if place.is_relative_to(here) else place
         replayed = run.config.model_copy(update={"llm": f"replay:{place}"})
-        found["A replay of the recorded replies, without a model"] = command_of(replayed, run.task)
+        found["The command that replays the recorded replies, without a model"] = command_of(replayed, run.task)
     return found
 
 

@@ -64,7 +64,10 @@ class _Axis:
 
     def words(self, value: float) -> str:
         """Return the label with a value: `angle [rad]: 0.1`."""
-        return f"{self.label}: {self.bins.label(int(value)) if self.bins is not None else f'{value + 0.0:.3g}'}"
+        if self.bins is not None:
+            return f"{self.label}: {self.bins.label(int(value))}"
+        is_noise = abs(value) < 1e-3 * np.ptp(self.values)
+        return f"{self.label}: {0 if is_noise else value:.3g}"
 
 
 def plot_policy(policy: Policy, path: str | Path) -> Path:

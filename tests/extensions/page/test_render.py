@@ -64,7 +64,7 @@ def test_the_page_shows_task_scores_policy_attempts_costs_and_settings(page: str
         "0.7402",
         "(exact) mean return, from the environment's transition table",
         "best known score 0.7402",
-        *("became the best", "failed", "no policy", "Changes from the best before"),
+        *("became the best", "failed", "no policy", "Changes from the best policy before it"),
         *("tokens in 8,000", "tokens out 400", "USD unknown", "iterations 3", "gymnasium"),
         "its own model or environment, so no command can repeat it",
         f"policygen run frozenlake --llm replay:{a_run} --set policy=table",
