@@ -354,7 +354,7 @@ NAMED = """
 show NAME; eval NAME; plot NAME; compare NAME; film NAME; report NAME; resume NAME; simplify NAME
 export NAME --to c; tasks NAME; tasks NAME.toml; run NAME
 prompt NAME; sweep NAME; drive NAME --llm manual; new NAME; templates show NAME; templates copy NAME
-mediate --llm manual --mediator NAME; run cartpole --out NAME; run cartpole --config NAME
+run cartpole --out NAME; run cartpole --config NAME
 run cartpole --cache NAME --iterations 0; run cartpole --template NAME
 run cartpole --llm replay:NAME; run cartpole --llm manual:NAME
 sweep cartpole --out NAME; sweep cartpole --template NAME; show POLICY -o NAME.png; film POLICY -o NAME.gif

@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Use a policy elsewhere": (export, simplify, finetune),
     "Prepare": (new, tasks, prompt, doctor, templates),
 }
-# Errors of writing to a stream; every other file that is written has a message of its own.
+# Errors of writing to a stream; code that writes files reports its own errors.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF)
 # The extension that each command needs, if any.
 NEEDS = {
@@ -57,7 +57,7 @@ class GroupedCommands(click.Group):
 
 
 def main() -> None:
-    """Run the command line, and exit; an error is printed as one sentence, with a non-zero exit code."""
+    """Run the command line and exit; an error is printed as one sentence, and the exit code is not 0."""
     escape_unprintable()
     warnings.showwarning = _warn
     teller.say_exit = lambda sentence: say(f"Error: {sentence}", err=True)
@@ -98,7 +98,7 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: 
 @click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="policygen")
 def commands() -> None:
-    """A language model as the optimiser of small, readable control policies.
+    """Search for small, readable control policies with a language model.
 
     Start with `policygen run cartpole`: it needs no key. With a key: `policygen run cartpole --llm openai:gpt-5-mini`.
     Exit codes: 0 success; 1 the command failed, or no policy was found; 2 invalid input; 130 interrupted.

@@ -24,21 +24,21 @@ _OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_
     "llms",
     multiple=True,
     metavar="SPEC",
-    help="Provider and model, as for `run`; repeat it for runs with each.",
+    help="Provider and model, as for `run`; may be repeated, to run each.",
 )
 @click.option(
     "--template",
     "templates",
     multiple=True,
     metavar="T",
-    help="Template of the prompt for a better policy; repeat it for runs with each.",
+    help="Prompt template, as for `run`; may be repeated, to run each.",
 )
 @click.option("--seeds", default="10", help="Number of seeds from 0 (default 10), a range 100..109, or a list 1,5,7.")
 @click.option(
     "--grid",
     multiple=True,
     metavar="NAME=A,B",
-    help="A setting with several values, as in refine=none,cma:200, for runs with each; repeat it for combinations.",
+    help="Setting with several values to run, as in refine=none,cma:200; may be repeated, to run all combinations.",
 )
 @opt.assignment("Any other setting of every run (see `run --help`); may be repeated.")
 @click.option("--workers", type=click.IntRange(1), help="Runs at a time (default 1; on a cluster as many as fit).")
@@ -46,15 +46,15 @@ _OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_
     "--backend",
     type=click.Choice(["local", "ray", "dask", "slurm"]),
     default="local",
-    help="Where the runs are carried out: here (default), by Ray or Dask (here, or on the cluster of RAY_ADDRESS or "
-    "DASK_SCHEDULER_ADDRESS), or as jobs of Slurm. The machines must share the working directory and --out.",
+    help="Where to run: here (default), with Ray or Dask (here, or on the cluster at RAY_ADDRESS or "
+    "DASK_SCHEDULER_ADDRESS), or as Slurm jobs. All machines must share the working directory and --out.",
 )
 @click.option(
     "--slurm",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An option of sbatch by its long name, such as partition=cpu, time=4:00:00, mem=4G, account=A or "
-    "cpus-per-task=4; may be repeated.",
+    help="Long option of sbatch, such as partition=cpu, time=4:00:00, mem=4G, account=A or cpus-per-task=4; may be "
+    "repeated.",
 )
 @opt.CACHE
 @opt.TRACK
@@ -63,10 +63,9 @@ _OF_SWEEP = ("policy", "refine", "iterations", "episodes", "max_episodes", "max_
 def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Run every combination of task, model, template, setting and seed.
 
-    SUITE:TASK is a task with a suite's settings. The same command continues a sweep that was interrupted or killed:
-    finished runs are skipped, begun ones resumed, failed ones tried again. With more seeds or tasks it adds their
-    runs. Each run has a folder of its own in that of the sweep; `policygen compare` compares them, and `policygen
-    tasks` lists the suites.
+    SUITE:TASK is a task with the settings of a suite; `policygen tasks` lists suites. To continue an interrupted sweep,
+    repeat its command: finished runs are skipped, others are resumed or tried again. With more seeds or tasks, the
+    command adds their runs. Each run gets a folder within the sweep's; `policygen compare` compares them.
     """
     from policygen.extensions.sweeps.conduct import closing_words, conduct
     from policygen.extensions.sweeps.plan import make_plan, read_seeds
@@ -85,7 +84,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     configurations = {cell.configuration: cell for cell in plan.cells}.values()
     opt.say_own_templates(*(config_of(cell, plan.settings, trust=options["trust"])[1] for cell in configurations))
     if len(options["templates"]) > 1 and not any(reads_prompts(cell.llm) for cell in plan.cells):
-        say("warning: the models of this sweep read no prompt: runs with different templates are equal", err=True)
+        say("Warning: no model of this sweep reads prompts, so templates make no difference", err=True)
     say(f"{len(plan.cells)} runs in {folder}")
     execution = Execution(**{field.name: options[field.name] for field in fields(Execution)})
     try:
@@ -103,7 +102,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
 @click.command()
 @click.argument("sources", metavar="RUN|SWEEP|LABEL:TASK=FILE...", nargs=-1, required=True)
 @click.option(
-    "--by", help="Setting that distinguishes contenders: llm, template, policy, ... (default: those that differ)."
+    "--by", help="Setting that tells contenders apart: llm, template, policy, ... (default: all that differ)."
 )
 @click.option(
     "-o",
@@ -111,13 +110,15 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     "outputs",
     type=opt.PATH,
     multiple=True,
-    help="A .md, .tex, .csv, .png, .pdf or .svg; a .csv has NAME-runs.csv beside it, with a row for each run.",
+    help="Also write this .md, .tex, .csv, .png, .pdf or .svg; beside a .csv, NAME-runs.csv has a row for each run. "
+    "May be repeated.",
 )
-@click.option("--suite", help="Show this suite's published columns (default: those of the sweeps' suites).")
+@click.option("--suite", help="Also show the scores published for this suite (default: for the suites of the sweeps).")
 def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...], suite: str | None) -> None:
     """Compare runs and sweeps: scores, differences on shared seeds, and costs.
 
-    Runs of the same seed are paired. LABEL:TASK=FILE is a training by Stable-Baselines3: a monitor.csv, or a folder.
+    Runs with the same seed are paired. LABEL:TASK=FILE is a training by Stable-Baselines3: its monitor.csv, or a folder
+    of these.
     """
     from policygen.extensions.compare.comparison import FORMATS
     from policygen.extensions.compare.contenders import read_scores
@@ -141,7 +142,11 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 @click.option("--method", type=click.Choice(["sft", "rft", "dpo", "grpo"]), default="sft", help="Kind of training.")
 @click.option("-o", "--output", required=True, type=opt.PATH, help="Folder for the trained model.")
 @click.option("--test", type=click.FloatRange(0, 1, max_open=True), default=0.0, help="Share of runs to hold out.")
-@click.option("--top", type=click.FloatRange(0, 1, min_open=True), help="sft: best share of each task's replies.")
+@click.option(
+    "--top",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="sft: share of each task's replies to train on, the best ones.",
+)
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the rows (default 3).")
 @click.option("--rounds", type=click.IntRange(1), help="rft: rounds of sampling and training (default 4).")
 @click.option("--samples", type=click.IntRange(2), help="rft, grpo: replies for each prompt (default 8).")
@@ -149,16 +154,16 @@ def compare(sources: tuple[str, ...], by: str | None, outputs: tuple[Path, ...],
 @click.option(
     "--beta", type=click.FloatRange(0), help="dpo, grpo: weight of the divergence from --base (default 0.03)."
 )
-@click.option("--batch", type=click.IntRange(1), help="Rows of a step (default 8).")
+@click.option("--batch", type=click.IntRange(1), help="Rows per step (default 8).")
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest sampled reply, in tokens (default 512).")
 @click.option("--episodes", type=click.IntRange(1), help="Episodes that score a sampled reply (default 10).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random draw (default 0).")
 def finetune(runs: tuple[Path, ...], base: str, output: Path, **stated: Any) -> None:
     """Train a local language model on the requests and replies of runs.
 
-    sft: on replies that became the best policy, or with --top those with the highest scores. dpo: on pairs of a better
-    and a worse reply. rft and grpo: on replies that the model samples itself, scored in episodes; that needs a model
-    that already writes readable replies, so begin with sft. The folder gets the weights, and a card that compares
+    sft: on replies that became the best policy or, with --top, on those with the highest scores. dpo: on pairs of a
+    better and a worse reply. rft and grpo: on replies that the model itself samples, scored in episodes; they need a
+    model whose replies can be read, so begin with sft. The folder gets the weights, and a model card that compares
     replies before and after. Use it with --llm local:DIR. Needs `policygen[finetune]`.
     """
     from policygen.extensions.training.dataset import make_dataset

@@ -44,7 +44,7 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def say_own_templates(*configs: RunConfig) -> None:
-    """Print which templates in use differ from the shipped ones, if any."""
+    """Print which templates in use are not the shipped ones, if any."""
     from policygen.llm import reads_prompts
     from policygen.prompts.templates import own_templates
 
@@ -55,7 +55,7 @@ def say_own_templates(*configs: RunConfig) -> None:
 
 
 def say_key(provider: Provider, indent: str = "  ") -> None:
-    """Print which server gets a key, if any."""
+    """Print which server gets the user's key, if any."""
     if key_goes_to := getattr(provider, "key_goes_to", ""):
         say(f"{indent}{key_goes_to}")
 
@@ -69,8 +69,8 @@ def fail(message: str, code: int) -> int:
 def code_of(error: PolicygenError) -> int:
     """Return the exit code of an error.
 
-    It is 2 for wrong input: an option, name, file or folder. It is 1 for a failure on the way: of a model, an
-    environment or a disk, or because a run folder is damaged or in use.
+    2 is for invalid input: an option, name, file or folder. 1 is for all other failures: a model, an environment or a
+    disk failed, or a run folder is damaged or in use.
     """
     mistake = isinstance(error, UsageError | PolicyError | ExpressionError | PathError)
     return 2 if mistake and not isinstance(error, EnvironmentFault) else 1
@@ -118,11 +118,11 @@ REQUESTS = (
 
 
 class WithSettings(click.Command):
-    """A command with an option for each of some settings of a run, as `RunConfig` describes them.
+    """A command with options for settings of a run, generated from `RunConfig`.
 
     Args:
-        only: the settings; by default all.
-        without: settings left out.
+        only: the settings that get an option; by default all.
+        without: settings that get none.
     """
 
     def __init__(self, *args: Any, only: Sequence[str] = (), without: Sequence[str] = (), **more: Any) -> None:
@@ -139,7 +139,7 @@ class WithSettings(click.Command):
 
     @property
     def params(self) -> list[click.Parameter]:
-        """The command's own parameters and the settings, which are made when they are first needed."""
+        """The command's own parameters and its settings, which are generated when first needed."""
         if not self._complete:
             self._complete = True
             self._own += self.settings
@@ -159,7 +159,7 @@ class WithSettings(click.Command):
 
 
 def _option(name: str, field: FieldInfo) -> click.Option:
-    """Return the option of a setting, whose value is None if it is left out."""
+    """Return the option for a setting; its value is None if the user leaves it out."""
     from policygen.runs.config import read_assignment
 
     flag, text = f"--{name.replace('_', '-')}", field.description or ""
@@ -184,14 +184,14 @@ def _option(name: str, field: FieldInfo) -> click.Option:
 
 
 def settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that options state."""
+    """Return the settings among the options of a command."""
     from policygen.runs.config import RunConfig
 
     return {name: value for name, value in options.items() if name in RunConfig.model_fields and value is not None}
 
 
 def stated(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `--set` and of options, which have priority."""
+    """Return the settings from `--set` and from options; an option wins."""
     from policygen.runs.config import read_assignment
 
     return dict(map(read_assignment, options["assignments"])) | settings(options)
@@ -253,29 +253,33 @@ PERTURB = click.option(
     "perturb",
     multiple=True,
     metavar="NAME=SIZE",
-    help="Perturb each episode, as action_delay=0..2; repeatable (the task's; none: not at all).",
+    help="Perturb every episode, as in action_delay=0..2; may be repeated (default: as the task says; none: never).",
 )
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
-ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best one).")
-TASK_OF_TEXT = click.option("--task", "task_name", help="Task of a text file.")
-CACHE = click.option("--cache", type=PATH, metavar="DIR", help="Store replies in DIR; reuse those of equal requests.")
+ATTEMPT = click.option("--attempt", type=click.IntRange(1), help="Attempt of RUN (default: the best).")
+TASK_OF_TEXT = click.option("--task", "task_name", help="Task of the policy, if it is a text file.")
+CACHE = click.option(
+    "--cache", type=PATH, metavar="DIR", help="Store replies in DIR; reuse them for identical requests."
+)
 TRACK = click.option(
     "--track",
     type=click.Choice(["tensorboard", "wandb"]),
     multiple=True,
     help="Log attempts to this tracker, too; may be repeated.",
 )
-REPORT = click.option("--report", is_flag=True, help="Write report.html after each attempt; it reloads itself.")
-TRUST = click.option("--trust", is_flag=True, help="Trust files that name a module to import, or a server for the key.")
+REPORT = click.option("--report", is_flag=True, help="Write report.html after each attempt; the page reloads itself.")
+TRUST = click.option("--trust", is_flag=True, help="Trust files that name a module to import or a server for your key.")
 READ_POLICY = all_of(POLICY, ATTEMPT, TASK_OF_TEXT, TRUST)
 CONFIG = all_of(
-    click.option("--config", "config_file", type=PATH, help="A TOML file of settings, NAME = VALUE."),
-    assignment("Any setting, as above; may be repeated."),
+    click.option("--config", "config_file", type=PATH, help="TOML file with settings, NAME = VALUE."),
+    assignment("Any of the settings above; may be repeated."),
 )
 OF_A_RUN = all_of(  # for the commands `run` and `mcp`
     CONFIG,
-    click.option("-o", "--out", type=PATH, default=Path("results"), help="Parent of the run's folder (results)."),
+    click.option(
+        "-o", "--out", type=PATH, default=Path("results"), help="Where to make the run's folder (default: results)."
+    ),
     PERTURB,
     CACHE,
     TRACK,

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 @click.option(
     "--kwarg", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the environment; may be repeated."
 )
-@click.option("--llm", metavar="SPEC", help="Model that names the quantities and describes the task, see `doctor`.")
-@opt.assignment("A setting of every run, written to the file's [run]; may be repeated.")
+@click.option("--llm", metavar="SPEC", help="Model that names the quantities and describes the task; see `doctor`.")
+@opt.assignment("Setting of every run, written to the [run] table of the file; may be repeated.")
 def new(
     gym_id: str,
     output: Path | None,
@@ -41,7 +41,7 @@ def new(
 ) -> None:
     """Write a task file for an environment of your own, ready to edit.
 
-    It says what was found and what is assumed.
+    The command prints what it found and what it assumed.
 
     ENV is an id that MODULE registers, or a class or function in it that makes the environment. MODULE is a file in the
     working directory (`room` for `room.py`) or an installed package:
@@ -50,9 +50,9 @@ def new(
       policygen new room:RoomEnv --kwarg outside=5.0
       policygen run envs/room.toml --trust
 
-    `policygen run room:RoomEnv` works without a file. In the file you may edit names, units and prose of observations
-    and actions, bins, features, hints. With --trust, the file may name a module to import, and files. With --llm,
-    requests and replies are kept beside the file, in NAME.transcript.jsonl; the settings below are of these requests.
+    `policygen run room:RoomEnv` works without a file. In the file you can edit the names, units and descriptions of
+    observations and actions, bins, features and hints. With --trust, it may name a module to import, and files. With
+    --llm, requests and replies are kept beside the file, in NAME.transcript.jsonl; the settings below are for them.
     """
     from policygen.runs.config import effective_config, load_limits, read_assignment
     from policygen.tasks.load import harvested_file, load_task, task_from_gym
@@ -89,7 +89,7 @@ def new(
 
 
 def _described(task: Task, config: RunConfig, file: Path, step_timeout: float) -> Task:
-    """Return the task as a model describes it; as it is, with a line that says why, if no reply can be used.
+    """Return the task as a model describes it; if no reply can be used, print why and return the task as it is.
 
     Args:
         file: where requests and replies are recorded.
@@ -108,7 +108,7 @@ def _described(task: Task, config: RunConfig, file: Path, step_timeout: float) -
     draft = described_by(provider, task, log, step_timeout)
     count = len(draft.replies)
     if draft.problems:
-        say(f"{provider.spec}: no description could be read in {count} replies; the last one's problems:", err=True)
+        say(f"{provider.spec}: none of {count} replies could be read; problems of the last one:", err=True)
         for problem in draft.problems:
             say(f"  {problem}", err=True)
     else:
@@ -144,7 +144,7 @@ def list_tasks() -> str:
     if opt.installed("sweeps"):
         from policygen.extensions.sweeps.plan import list_suites, suite_line
 
-        lines += ["", "suites, for policygen sweep:", *map(suite_line, sorted(list_suites()))]
+        lines += ["", "Suites for policygen sweep:", *map(suite_line, sorted(list_suites()))]
     return "\n".join(lines)
 
 
@@ -160,17 +160,19 @@ def describe_task(name: str, *, trust: bool = False) -> str:
     lines = [f"{task.name}: {task.environment_words}", "", *([task.about, ""] if task.about else [])]
     lines += [f"{one.name}: {'; '.join(filter(None, (one.short, one.basis)))}" for one in task_facts(task)]
     if task.grid is not None:
+        units = {one.name: f" [{one.unit}]" for one in task.observations if one.unit}
         for d in task.grid.dimensions:
-            lines.append(f"bins of {d.name}: {'; '.join(f'{i} = {d.label(i)}' for i in range(d.bins))}")
+            bins = "; ".join(f"{i} = {d.label(i)}" for i in range(d.bins))
+            lines.append(f"bins of {d.name}{units.get(d.name, '')}: {bins}")
     lines.append(f"outputs of equations: {', '.join(task.output_names)}")
     length = f" of {task.step_seconds:g} s" if task.step_seconds is not None else ""
-    lines.append(f"at most {task.max_steps} steps{length}, discount {task.discount:g} (used by builtin only)")
+    lines.append(f"at most {task.max_steps} steps{length}, discount {task.discount:g} (used only by builtin)")
     if task.solved is not None:
         lines.append(f"counts as solved at a mean return of {task.solved:g} or more")
     if task.optimum is not None:
         lines.append(f"best known: {task.optimum.value:g} ({task.optimum.source})")
     for one in task.requirements:
-        limit = f"at most {100 * one.allowed:g}% of episodes may violate it" if one.hard else "not hard"
+        limit = f"at most {100 * one.allowed:g}% of episodes may violate it" if one.hard else "soft"
         lines.append(f"requirement {one.name}: {one} ({limit})")
     lines += [f"perturbed: {one.described}" for one in task.perturb]
     lines += [f"fact: {fact}" for fact in task.facts]
@@ -194,9 +196,9 @@ def prompt(task: str, config_file: Path | None, assignments: tuple[str, ...], tr
 
 
 @click.command(cls=opt.WithSettings, only=("base_url",))
-@click.option("--llm", help="Provider and model to try; without it, all providers are listed.")
+@click.option("--llm", help="Provider and model to check; without it, all providers are listed.")
 def doctor(llm: str | None, base_url: str | None) -> None:
-    """Check whether a model can be used: the key, the server, and the model's limits."""
+    """Check the key, the server and the limits of a model."""
     from policygen.llm import PROVIDERS, LLMOptions, connect
 
     if llm is None:
@@ -229,13 +231,13 @@ def templates(context: click.Context) -> None:
         return
     for line in in_columns(catalogue()):
         say(line)
-    change = "policygen templates copy improve --as mine, then edit templates/mine.j2"
-    say(f"\nChange one: {change} and name it: --template mine")
+    change = "policygen templates copy improve --as mine; edit templates/mine.j2; add --template mine to a run"
+    say(f"\nTo change one: {change}")
 
 
 @templates.command("show")
 @click.argument("name")
-@click.option("--variables", is_flag=True, help="Print its variables instead: name, type, an example value.")
+@click.option("--variables", is_flag=True, help="Print its variables instead, each with its type and an example.")
 def show_template(name: str, variables: bool) -> None:
     """Print template NAME as runs here use it."""
     from policygen.prompts.templates import text_of, used_templates
@@ -245,7 +247,7 @@ def show_template(name: str, variables: bool) -> None:
         for line in in_columns(read):
             say(line)
         if others:
-            say(f"(given too, but not used here: {', '.join(others)})", err=True)
+            say(f"(also available, but not used here: {', '.join(others)})", err=True)
         return
     say(text_of(name).rstrip("\n"))
     if parts := list(used_templates([name]))[1:]:
@@ -278,9 +280,9 @@ def _variables(name: str) -> tuple[list[list[str]], list[str]]:
 
 @templates.command("copy")
 @click.argument("name")
-@click.option("--as", "other", default="", metavar="OTHER", help="Name of the copy, for --template OTHER.")
+@click.option("--as", "other", default="", metavar="OTHER", help="Name of the copy; use it with --template OTHER.")
 def copy(name: str, other: str) -> None:
-    """Copy template NAME into ./templates, to edit it."""
+    """Copy template NAME to ./templates, where you can edit it."""
     from policygen.prompts.templates import copy_template
 
     path = copy_template(name, other)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-o", "--output", type=opt.PATH, help="Also draw its actions into a PNG, SVG or PDF.")
-@click.option("--check", is_flag=True, help="Also print the ranges that its outputs cannot leave.")
+@click.option("-o", "--output", type=opt.PATH, help="Also draw a map of its actions: a .png, .svg or .pdf.")
+@click.option("--check", is_flag=True, help="Also print proven bounds of its outputs.")
 @opt.READ_POLICY
 def show(
     source: Path, task_name: str | None, output: Path | None, *, attempt: int | None, trust: bool, check: bool
@@ -85,7 +85,7 @@ def _show_run(run: Path, number: int | None) -> None:
 @opt.POLICY
 @click.option("--task", "task_name", help="Task to play; needed for a text file.")
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Fresh episodes (default 100).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed that determines the episodes (default 0).")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the score as JSON, with the seed and return of every episode."
 )
@@ -94,17 +94,17 @@ def _show_run(run: Path, number: int | None) -> None:
     "--against",
     multiple=True,
     metavar="RUN|best.json|POLICY.txt",
-    help="Race this policy on the same episodes: hard requirements first, then a one-sided paired test (p <= 0.05) "
-    "after a fifth of the episodes and, while undecided, after all of them (with hard requirements after all at once). "
-    "Repeatable.",
+    help="Compare with this policy on the same episodes: hard requirements first, then a one-sided paired t-test "
+    "(p <= 0.05) after a fifth of the episodes and, if that is undecided, after all; only after all if the task has "
+    "hard requirements. May be repeated.",
 )
 @opt.PERTURB
 @click.option(
     "--robust",
     is_flag=True,
-    help="Print the sizes of perturbations that the policy withstands: of --perturb, else of all that fit the task.",
+    help="Print the sizes of perturbations that the policy withstands: those of --perturb, else all that fit the task.",
 )
-@click.option("-o", "--output", type=opt.PATH, help="Draw the scores of --robust in this file (.png, .svg, .pdf).")
+@click.option("-o", "--output", type=opt.PATH, help="With --robust: draw the scores into this .png, .svg or .pdf.")
 @opt.TRUST
 def evaluate(
     source: Path,
@@ -129,7 +129,7 @@ def evaluate(
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     task = opt.perturbed(policy.task.trusted() if trust else policy.task, perturb)
     if output is not None and not robust:
-        raise UsageError("-o draws the scores of --robust: add --robust")
+        raise UsageError("-o draws the scores of --robust; add --robust")
     if robust:
         if as_json or against:
             raise UsageError("--robust prints a table of mean returns: leave out --json and --against")
@@ -185,7 +185,9 @@ def _print_margins(
 
 @click.command()
 @click.argument("sources", metavar="RUN|SWEEP|best.json|POLICY.txt...", nargs=-1, required=True, type=opt.RunPath())
-@click.option("-o", "--output", type=opt.PATH, help="A PNG, SVG or PDF (default: learning_curves.png or episode.png).")
+@click.option(
+    "-o", "--output", type=opt.PATH, help="A .png, .svg or .pdf (default: learning_curves.png or episode.png)."
+)
 @click.option(
     "--x",
     type=click.Choice(["attempt", "calls", "episodes", "env_steps", "tokens", "seconds", "usd"]),
@@ -193,18 +195,20 @@ def _print_margins(
 )
 @click.option("--episode", is_flag=True, help="Draw the signals of the best, the median and the worst episode instead.")
 @click.option("--episodes", type=click.IntRange(1), help="With --episode: episodes to choose from (default 20).")
-@click.option("--seed", type=click.IntRange(0), help="With --episode: determines them, as for `eval` (default 0).")
+@click.option(
+    "--seed", type=click.IntRange(0), help="With --episode: seed that determines them, as for `eval` (default 0)."
+)
 @opt.ATTEMPT
 @opt.TASK_OF_TEXT
 @opt.TRUST
 def plot(sources: tuple[Path, ...], output: Path | None, x: str | None, *, episode: bool, **which: Any) -> None:
     """Draw the learning curves of runs, or the signals of episodes.
 
-    Curves of runs and of sweeps are grouped by the settings in which they differ, with intervals.
+    Runs that differ only in their seed share a curve with an interval.
 
-    With --episode it draws observations and actions of one policy over time, with the limits of requirements. Signals
-    with the same unit share a panel, so that a step response shows the set point beside the controlled value. If a
-    requirement is violated, the episode furthest from meeting it is drawn, too, unless it is one of these.
+    With --episode, the observations and actions of one policy are drawn over time, with the limits of requirements.
+    Signals with the same unit share a panel, so a step response shows the set point with the controlled value. If a
+    requirement is violated, the episode furthest from meeting it is drawn, too.
     """
     from policygen.extensions.plots import curves
     from policygen.extensions.sweeps.plan import is_sweep
@@ -239,7 +243,7 @@ def _plot_episodes(
     violated = Requirements(policy.task).count(played) if policy.task.requirements else ()
     seeds = {one.seed for one in shown.values()}
     if furthest := next((one for one in violated if one.violated and one.seed not in seeds), None):
-        shown |= {f"furthest from {furthest.name}": one for one in played if one.seed == furthest.seed}
+        shown |= {f"furthest from meeting {furthest.name}": one for one in played if one.seed == furthest.seed}
     say(save(traces_figure(policy.task, shown), output))
     for title, one in shown.items():
         say(f"{title}: return {one.episode_return:.6g}, {one.length} steps, seed {one.seed}")
@@ -248,20 +252,22 @@ def _plot_episodes(
 
 
 @click.command()
-@click.option("-o", "--output", type=opt.PATH, default=Path("film.gif"), help="A .gif (default: film.gif).")
+@click.option("-o", "--output", type=opt.PATH, default=Path("film.gif"), help="GIF file (default: film.gif).")
 @click.option(
     "--episodes", type=click.IntRange(1), help="Episodes to play (default 1; with --best, --worst or --median 20)."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes, as for `eval` (default 0).")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, help="Seed that determines the episodes, as for `eval` (default 0)."
+)
 @click.option("--best", "which", flag_value="best", help="Film only the episode with the highest return.")
-@click.option("--worst", "which", flag_value="worst", help="Film only the one with the lowest return.")
-@click.option("--median", "which", flag_value="median", help="Film only the one with the median return.")
+@click.option("--worst", "which", flag_value="worst", help="Film only the episode with the lowest return.")
+@click.option("--median", "which", flag_value="median", help="Film only the episode with the median return.")
 @opt.READ_POLICY
 def film(source: Path, output: Path, *, task_name: str | None, attempt: int | None, trust: bool, **choice: Any) -> None:
     """Record a video of a policy: every step, with the return and the signals so far.
 
     The episodes are those of `policygen eval` with the same seed. Most environments need
-    `pip install "policygen[render]"`. MuJoCo draws without a screen by EGL (or MUJOCO_GL=osmesa).
+    `pip install "policygen[render]"`. Without a screen, MuJoCo renders with EGL (or with MUJOCO_GL=osmesa).
     """
     from policygen.extensions import film as films
     from policygen.extensions.plots.style import check_suffix
@@ -295,18 +301,18 @@ def report(run: Path, output: Path) -> None:
 @click.command()
 @opt.POLICY
 @click.option("--to", type=click.Choice(["c", "python", "st"]), required=True, help="C99, Python, or Structured Text.")
-@click.option("--float32", is_flag=True, help="Compute in single precision (c).")
-@click.option("-o", "--output", type=opt.PATH, help="File (default: it is printed), for c also a folder.")
+@click.option("--float32", is_flag=True, help="c: compute in single precision.")
+@click.option("-o", "--output", type=opt.PATH, help="File, or for c a folder (default: print it).")
 @opt.TASK_OF_TEXT
 @opt.TRUST
 def export(source: Path, to: Any, output: Path | None, task_name: str | None, *, trust: bool, float32: bool) -> None:
     """Write a policy as code: C, Python or Structured Text. RUN may be `latest`.
 
-    C is one file of C99 without allocation, fit for a microcontroller; it decides exactly as numpy does, also at edges
-    and for NaN. If -o names a folder, it gets a source file, a header, and a program that tests the decisions in C
-    against those in three episodes. An expression reads an observation that is NaN as 0, and an infinite one as a
-    million with its sign; a binned NaN is in the last bin. With --float32 nothing is computed in double precision; a
-    choice may then differ at a tie. Structured Text (IEC 61131-3) is a function block.
+    C is one file of C99 without allocation, fit for a microcontroller; it makes exactly the decisions that numpy makes,
+    also at the edges of bins and for NaN. If -o names a folder, it gets a source file, a header, and a program that
+    checks the C code on three episodes. In expressions, NaN counts as 0 and infinity as a million; NaN falls into the
+    last bin. With --float32, nothing is computed in double precision, so choices may differ at ties. Structured Text
+    (IEC 61131-3) is a function block.
     """
     from policygen import api
     from policygen.runs.reading import read_policy
@@ -323,15 +329,15 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, *,
 @click.option("-o", "--output", type=opt.PATH, default=Path("simple.json"), help="File (default: simple.json).")
 @opt.TASK_OF_TEXT
 @click.option("--episodes", type=click.IntRange(2), default=100, help="Episodes per candidate (default 100).")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Determines the episodes (default 0).")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed that determines the episodes (default 0).")
 @opt.TRUST
 def simplify(source: Path, output: Path, task_name: str | None, trust: bool, **options: Any) -> None:
     """Find the smallest policy that is not worse: fewer rows, terms and digits. RUN may be `latest`.
 
-    Cells that are never visited may change. Not worse means, on the same episodes: hard requirements are not violated
+    Cells that are never visited may change. "Not worse" means, on the same episodes: hard requirements are not violated
     more often, and the mean loss is at most 1% of the score (or of its standard deviation, if larger) and not
-    significant in a one-sided paired t-test (p > 0.05). An exact score must not fall. The result is raced once more,
-    over twice as many new episodes; if it loses, up to two larger policies follow, each on new episodes.
+    significant in a one-sided paired t-test (p > 0.05). An exact score must not fall. The result is compared once more
+    on twice as many new episodes; if it loses, up to two larger policies are tried, each on new episodes.
     """
     from policygen import api
     from policygen.runs.reading import read_policy

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def run(task: str, **options: Any) -> None:
     """Search for a policy for TASK: a name, a task file, or a Gymnasium id.
 
-    A setting is an option, or NAME = VALUE in a file or the task's [run]; its default is in brackets.
+    Settings can be given as options, in a --config file, or in the [run] table of the task file. Defaults are in
+    brackets.
     """
     _carry_out(*_start(*_load(task, options), options))
 
@@ -76,7 +77,7 @@ def mcp(task: str, **options: Any) -> None:
 
 
 def _load(task: str, options: Mapping[str, Any]) -> tuple[Task, RunConfig]:
-    """Return the task of a new run, with the perturbations of the options, and its settings."""
+    """Return the task of a new run, perturbed as the options say, and the run's settings."""
     from policygen.runs.config import effective_config, load_limits
     from policygen.tasks.load import load_task
 
@@ -112,18 +113,18 @@ def _start(
     if words := allowance(active_run.task, chosen):
         say(f"  budget: {words}")
     if chosen.max_steps is not None:
-        told = [f"the run ends after {chosen.patience} proposals without a new best (--patience)"]
-        told = told if config.patience != chosen.patience else []
-        told += ["the best policy is not scored with delay and noise"] if chosen.fragility else []
+        told = ["the best policy is not scored with delay and noise"] if chosen.fragility else []
+        if config.patience != chosen.patience:
+            told.insert(0, f"the run ends after {chosen.patience} proposals without a new best (--patience)")
         if told:
-            say(f"  as --max-steps limits them: {'; '.join(told)}")
+            say(f"  because of --max-steps: {'; '.join(told)}")
     if active_run.task.perturb:
         say(f"  perturbed in each episode: {', '.join(one.in_words for one in active_run.task.perturb)}")
     opt.say_own_templates(active_run.config)
     return active_run, listeners
 
 
-# Settings that may be changed, and `llm`, which may be repeated to trust its address or to give the password in it.
+# Settings that may change, and `llm`, which may be repeated to trust its address or to give the password in it.
 _OF_RESUME = (
     *("llm", "base_url", "iterations", "patience", "max_calls", "max_tokens", "max_usd", "max_episodes", "max_steps"),
     *("jobs", "step_timeout", "prompt_tokens", "timeout_seconds"),
@@ -132,16 +133,16 @@ _OF_RESUME = (
 
 @click.command(cls=opt.WithSettings, only=_OF_RESUME)
 @click.argument("run_folder", metavar="RUN", type=opt.RunPath())
-@opt.assignment("One of these settings, or extra_body as it was, to confirm it; may be repeated.")
+@opt.assignment("Any of the settings above, or extra_body with its old value, to confirm it; may be repeated.")
 @opt.CACHE
 @opt.TRACK
 @opt.REPORT
 @opt.TRUST
 def resume(run_folder: Path, **options: Any) -> None:
-    """Continue an interrupted run as if it had not been interrupted.
+    """Continue an interrupted run; the result is that of an uninterrupted one.
 
-    With a larger budget a finished run goes on from where it stands. A sweep is continued by its own command. Repeat
-    --llm to trust its address, or to give the password in it (the run stores none).
+    With a larger budget, a finished run continues, too. To continue a sweep, repeat its command. Repeat --llm to trust
+    its address, or to give the password in it (runs store none).
     """
     from policygen.search.resume import resume as resume_run
 

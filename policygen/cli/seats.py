@@ -62,7 +62,7 @@ def _introduce(what: str, session: Session) -> None:
     help="The driver: provider and model, policy:RUN|best.json, or replay:DRIVE.",
 )
 @click.option("--episodes", type=click.IntRange(1), default=10, help="Episodes to play (default 10).")
-@click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps shown (default 0).")
+@click.option("--memory", type=click.IntRange(0, 100), default=0, help="Number of previous steps to show (default 0).")
 @SHARED_OPTIONS
 @opt.TRUST
 def drive(task: str, *, out: Path | None, trust: bool, **options: Any) -> None:
@@ -145,7 +145,7 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
 )
 @click.option("--train", type=click.IntRange(100), default=3_000, help="Episodes for tuning `learned` (default 3000).")
 @SHARED_OPTIONS
-@click.option("-o", "--output", type=opt.PATH, help="Also write the table to this file, as Markdown.")
+@click.option("-o", "--output", type=opt.PATH, help="Also write the table to this Markdown file.")
 def mediate(rooms: tuple[str, ...], *, names: tuple[str, ...], **options: Any) -> None:
     """Compare rules for when a robot asks a model for a plan.
 

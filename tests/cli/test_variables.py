@@ -80,7 +80,7 @@ def test_the_variables_of_a_template_are_printed_with_type_and_example(workplace
     shown = printed("_tuning")
     assert re.search(r'^tuning\.method +text +"cma"$', shown.stdout, re.MULTILINE)
     assert re.search(r"^tuning\.episodes +number +60$", shown.stdout, re.MULTILINE)
-    assert re.search(r"given too, but not used here: .*\baccount\b", shown.stderr)
+    assert re.search(r"also available, but not used here: .*\baccount\b", shown.stderr)
     assert re.search(r'^visits\[-1\]\.action +text +"(left|right)"$', printed("improve").stdout, re.MULTILINE)
     written_template("{{ random.score }} {{ bets.score }}", "mine")  # one that cannot be rendered
     assert re.search(r'^random\.score +text +"', printed("mine").stdout, re.MULTILINE)

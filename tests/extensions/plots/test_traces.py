@@ -82,6 +82,6 @@ def test_the_command_draws_and_prints_the_chosen_episodes(line: Line, workplace:
     assert [text.split(":")[0] for text in done.out.splitlines()] == ["e.png", *titles]  # the worst is the furthest
     more = line(*words, 30).out.splitlines()
     drawn, furthest = ({text.rpartition("seed ")[2] for text in some} for some in (more[1:4], more[4:5]))
-    assert more[4].startswith("furthest from rail: return ")
+    assert more[4].startswith("furthest from meeting rail: return ")
     assert not furthest & drawn
     assert more[5].endswith(f"with seed {more[4].rpartition('seed ')[2]}")
