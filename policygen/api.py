@@ -126,8 +126,8 @@ def run(
     needed = ("spec", "model", "is_language_model", "complete")
     if own is not None and (missing := [name for name in needed if not hasattr(own, name)]):
         raise UsageError(
-            f"llm={type(own).__name__}(...) has no {' and no '.join(missing)}: a provider has spec, "
-            "model, is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
+            f"llm={type(own).__name__}(...) has no {', '.join(missing)}: a provider needs spec, model, "
+            "is_language_model, and complete(prompt, max_output_tokens), which returns a Reply or text"
         )
     values = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     begin = settings.get("start")

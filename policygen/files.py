@@ -53,7 +53,9 @@ def check_name(name: str | Path, remedy: str = "choose another name") -> str:
         (len(text.encode()), _LONGEST_PATH),
     ):
         if length > most:
-            raise UsageError(f"the name {text[:60]!r}... has {length:,} bytes, and {most:,} are allowed; {remedy}")
+            raise UsageError(
+                f"the name {text[:60]!r}... has {length:,} bytes, and at most {most:,} are allowed; {remedy}"
+            )
     return text
 
 
@@ -233,7 +235,9 @@ def read(
             size = os.fstat(file.fileno()).st_size
             most = most or (LARGEST_SETTINGS if form is toml_of else LARGEST_FILE)
             if size > most:
-                raise LogbookError(f"cannot read {path}: it has {size:,} bytes, and the most is {most:,}; shorten it")
+                raise LogbookError(
+                    f"cannot read {path}: it has {size:,} bytes, and at most {most:,} are allowed; shorten it"
+                )
             content = file.read()
         value = form(content if form is bytes else content.decode("utf-8-sig"))
         if kind:

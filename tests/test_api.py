@@ -80,7 +80,7 @@ def test_a_provider_of_ones_own_is_used_and_named() -> None:
         ({"iteration": 3}, "there is no setting `iteration`; did you mean `iterations`?"),
         ({"prices": "1.0"}, "`prices`: value error, write IN/OUT"),
         ({"llm": "opanai:x"}, "did you mean openai:MODEL"),
-        ({"llm": object()}, "llm=object(...) has no spec and no model and no is_language_model"),
+        ({"llm": object()}, "llm=object(...) has no spec, model, is_language_model, complete: a provider needs"),
     ],
 )
 def test_wrong_settings_are_one_sentence_and_leave_no_folder(settings: dict[str, object], said: str) -> None:

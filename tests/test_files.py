@@ -197,7 +197,7 @@ def test_a_name_that_no_file_should_have_is_refused_in_one_printable_line(name):
         (b"a = " + b"[" * 50_000, toml_of, "is nested too deeply"),
         (b'"a!".' * 50_000 + b"b = 1", toml_of, "a key has more than 30 parts"),
         (b"a . 'b c'" * 40_000 + b"b = 1", toml_of, "is not valid TOML: "),
-        (b" " * 1_001, str, "it has 1,001 bytes, and the most is 1,000; shorten it"),
+        (b" " * 1_001, str, "it has 1,001 bytes, and at most 1,000 are allowed; shorten it"),
     ],
 )
 def test_each_damage_is_one_sentence_with_the_path_and_what_to_do(tmp_path, content, form, fault):

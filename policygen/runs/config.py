@@ -170,7 +170,9 @@ def effective_config(
             "--memory is for the equations of builtin; a language model writes `prev(...)` where it needs memory"
         )
     if config.shape and config.refine.method is None:
-        raise UsageError("--shape asks for objectives of tuning: add --refine cma:1000, or for tables q:1000")
+        raise UsageError(
+            "--shape asks for objectives to tune for: add --refine cma:1000, or --refine q:1000 for tables"
+        )
     if config.refine.for_tables and config.policy == "linear":
         others = ", ".join(name for name, method in METHODS.items() if not method.for_tables)
         raise UsageError(f"--refine {config.refine} is for tables; equations are tuned by {others} or auto")
@@ -220,13 +222,15 @@ def changed_config(task: Task, config: RunConfig, changes: Mapping[str, Any]) ->
     if redacted(str(changes.get("llm", config.llm))) != redacted(config.llm):
         raise UsageError(f"--llm {changes['llm']}: the run uses {config.llm}, which cannot change")
     if changes.get("extra_body", config.extra_body) != config.extra_body:
-        raise UsageError("--set extra_body: the run has other fields, which cannot change")
+        raise UsageError("--set extra_body: the run uses other request fields, which cannot change")
     changed = effective_config(task, config.task, base=config, options=changes)
     for name in BUDGETS:
         before, now = getattr(config, name), getattr(changed, name)
         if now is not None and (before is None or now < before):
-            limit = "has no such limit" if before is None else f"has {before:.10g}"
-            raise UsageError(f"--set {name}={now:.10g}: the run {limit}; a resumed run can only have more")
+            state = (
+                "has no such limit, and cannot get one" if before is None else f"has {before:.10g} and cannot get less"
+            )
+            raise UsageError(f"--set {name}={now:.10g}: the run {state}")
     return changed
 
 
@@ -234,7 +238,9 @@ def _merge(merged: dict[str, Any], new: Mapping[str, Any], source: str) -> None:
     for key in new:
         if key not in RunConfig.model_fields:
             near = difflib.get_close_matches(key, RunConfig.model_fields, n=1)
-            meant = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(RunConfig.model_fields)}"
+            meant = (
+                f"; did you mean `{near[0]}`?" if near else f"; the settings are {', '.join(RunConfig.model_fields)}"
+            )
             raise UsageError(f"{source}: there is no setting `{key}`{meant}")
     if new.get("task", merged["task"]) != merged["task"]:
         raise UsageError(f"{source}: these settings are for task `{new['task']}`, but the task is `{merged['task']}`")

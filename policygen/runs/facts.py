@@ -211,14 +211,16 @@ def _result(run: RunRecord) -> Iterator[Fact]:
             missed = f"; the requirement allows {100 * one.allowed:g}% and is not met" if one.excess else ""
             yield Fact(RESULT, f"violations of {one.name}", one.violated, basis=one.basis + missed)
     elif summary is not None or best is None:
-        basis = "no reply contained a policy" if summary is not None else "no policy has been found yet"
+        basis = "(no reply contained a policy)" if summary is not None else "(no policy has been found yet)"
         yield Fact(RESULT, BEST[summary is None], None, basis=basis)
     else:
         standing = run.standing
         held_out = standing.validated_mean is not None
         count = standing.validated_episodes if held_out else standing.best_episodes
-        basis = f"over {count} {'held-out' if held_out else 'search'} episodes" if count else "exact"
-        yield Fact(RESULT, BEST[1], standing.reported_best, basis=f"{_RETURN} {basis}; the run is not finished")
+        own = (
+            f"{_RETURN} over {count} {'held-out' if held_out else 'search'} episodes" if count else f"(exact) {_RETURN}"
+        )
+        yield Fact(RESULT, BEST[1], standing.reported_best, basis=f"{own}; the run is not finished")
     if summary is not None and task.solved is not None:
         solved = final is not None and final.mean >= task.solved
         yield Fact(RESULT, SOLVED, solved, basis=f"({number(task.solved)} {_RETURN} needed)")
@@ -250,7 +252,7 @@ def _early_ends(run: RunRecord, best: Attempt) -> Iterator[Fact]:
         return
     longest, mean = max(lengths, key=lambda name: lengths[name]), float(np.mean(own.lengths))
     if mean <= FAR_SOONER * lengths[longest]:
-        words = f"episodes end after {number(mean)} steps, {longest} after {number(lengths[longest])}"
+        words = f"episodes end after {number(mean)} step{'s' * (mean != 1)}, {longest} after {number(lengths[longest])}"
         yield Fact(RESULT, "early ends", words, basis=f"(means over {len(own)} episodes): ending early pays here")
 
 
@@ -263,12 +265,12 @@ def _scores(run: RunRecord) -> Iterator[Fact]:
             basis = f"{_RETURN} over {standing.best_episodes} episodes of the search; selection biases it upwards"
             yield Fact(SCORES, "search score", standing.best_mean, basis=basis)
         if standing.validated_mean is not None:
-            basis = f"{_RETURN} over {standing.validated_episodes} episodes not used for the selection"
+            basis = f"{_RETURN} over {standing.validated_episodes} episodes that were not used to select it"
             yield Fact(SCORES, "held-out score", standing.validated_mean, basis=basis)
     if best is not None and best.tuned.proposed_score is not None:
         yield score_fact(SCORES, "best policy before tuning", best.tuned.proposed_score)
     if task.solved is not None:
-        yield Fact(SCORES, "counts as solved from", task.solved, basis=_RETURN)
+        yield Fact(SCORES, "score that counts as solved", task.solved, basis=_RETURN)
     if task.optimum is not None:
         yield Fact(SCORES, "best known score", task.optimum.value, basis=f"{_RETURN} ({task.optimum.source})")
 
@@ -296,10 +298,10 @@ def spending(spent: Costs | Ledger) -> list[Fact]:
     """Return the facts of the requests to a language model and of their cost."""
     requests = spent.requests if isinstance(spent, Costs) else spent.calls
     return [
-        Fact(COSTS, "requests", requests, basis="to a language model, with retries and repairs"),
-        *([Fact(COSTS, "replies from the cache", spent.cached, basis="which cost nothing")] if spent.cached else ()),
-        Fact(COSTS, "tokens in", spent.tokens_in, basis="of prompts"),
-        Fact(COSTS, "tokens out", spent.tokens_out, basis="of replies"),
+        Fact(COSTS, "requests", requests, basis="to a language model, including retries and repairs"),
+        *([Fact(COSTS, "replies from the cache", spent.cached, basis="at no cost")] if spent.cached else ()),
+        Fact(COSTS, "tokens in", spent.tokens_in, basis="in prompts"),
+        Fact(COSTS, "tokens out", spent.tokens_out, basis="in replies"),
         Fact(COSTS, "USD", spent.usd, basis=f"for all requests{' (a price is unknown)' * (spent.usd is None)}"),
     ]
 
@@ -329,14 +331,14 @@ def attempt_facts(attempt: Attempt, costs: Costs) -> list[Fact]:
     rows: dict[str, tuple[float | None, str]] = {
         "proposed": (before.mean if before is not None else None, f"{own}, before tuning"),
         "score": (score.mean if score is not None else None, own),
-        "std": (score.std if score is not None else None, "standard deviation of the return of an episode"),
+        "std": (score.std if score is not None else None, "standard deviation of the return across episodes"),
         "best": (standing.reported_best, f"{_RETURN} of the best policy so far, held out or exact"),
         "best_search": (standing.best_mean, f"{_RETURN} by which the best policy so far was chosen"),
         "accepted": (int(attempt.accepted), "1 if it became the best"),
-        "failed": (int(attempt.failed), "1 if no reply could be read"),
+        "failed": (int(attempt.failed), "1 if no reply was readable"),
         "calls": (costs.llm_calls, "requests to a language model so far"),
-        "tokens_in": (costs.tokens_in, "tokens of prompts so far"),
-        "tokens_out": (costs.tokens_out, "tokens of replies so far"),
+        "tokens_in": (costs.tokens_in, "tokens in prompts so far"),
+        "tokens_out": (costs.tokens_out, "tokens in replies so far"),
         "usd": (costs.usd, "USD so far"),
         "episodes": (counts.episodes, "episodes so far"),
         "env_steps": (counts.env_steps, "steps of the environment so far"),

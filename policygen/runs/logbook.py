@@ -127,7 +127,7 @@ class Logbook:
             make_folder(out / name, "choose another --out")
             if (out / name / "config.toml").exists():
                 command = cls(out / name).resume_command()
-                raise PathError(f"{out / name} is a run already; continue it with: {command}")
+                raise PathError(f"{out / name} already holds a run; continue it with: {command}")
         logbook = cls(out / name if name else _new_folder(out, stem))
         logbook.lock()  # before the `try`: if another process has begun this run, its files must stay
         try:
@@ -339,7 +339,7 @@ def attempt_from_record(record: dict[str, Any], task: Task, log: Path | None = N
     played = attempt.played
     columns = (played.lengths, played.terminated, *played.terms.values(), attempt.returns)
     if len(set(map(len, columns))) > 1:
-        raise PolicyError("its episodes need a return, a length, an ending and the terms of each")
+        raise PolicyError("each of its episodes needs a return, a length, an ending and all terms")
     return attempt
 
 

@@ -92,7 +92,7 @@ def made_notes(policy: Policy | None, trajectories: Sequence[Trajectory]) -> dic
             value = one.make(policy, trajectories)
         except Exception as error:
             what = " ".join(str(error).split())[:300] or type(error).__name__
-            warnings.warn(f"the note `{one.key}` is left out, because making it failed: {what}", stacklevel=2)
+            warnings.warn(f"the note `{one.key}` is left out because computing it failed: {what}", stacklevel=2)
         else:
             found |= {one.key: value} if value is not None else {}
     return found
@@ -154,7 +154,7 @@ def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) 
 
 def undefined_words(shares: Shares) -> str:
     """Describe `undefined_shares` in words."""
-    found = [f"`{name}` in {share:.2g} of the steps" for name, share in shares]
+    found = [f"`{name}` in {100 * share:.2g}% of the steps" for name, share in shares]
     more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
     return f"{', '.join(found[:MOST_UNDEFINED])}{more}"
 

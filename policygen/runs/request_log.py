@@ -261,7 +261,7 @@ class Comments:
             return
         except LogbookError as error:
             self._unreadable = True
-            self._tell(f"no prompt has comments from now on: {error}")
+            self._tell(f"prompts have no comments from now on: {error}")
             return
         for line in text.splitlines():
             if words := shown(line).strip():

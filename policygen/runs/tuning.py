@@ -166,17 +166,17 @@ def allowance(task: Task, config: RunConfig) -> str:
         by.append((left, "--max-episodes", f"{config.max_episodes:,} episodes"))
     if config.max_steps is not None:
         steps = int(config.max_steps * (1 - WARM_UP_SHARE)) - task.steps_taken
-        at = f"{task.usual_steps:,} steps, like random ones" if task.usual_steps else f"{task.most_steps:,} steps"
+        at = f"{task.usual_steps:,} steps, as random ones take" if task.usual_steps else f"{task.most_steps:,} steps"
         count = episodes_within(steps, task.most_steps, task.usual_steps or 0)
         by.append((count, "--max-steps", f"{config.max_steps:,} steps, about {count:,} episodes of {at},"))
     if not by:
         return ""
     left, option, words = min(by)
     turns, each = turns_from(1, config), 2 * config.episodes  # a score, and another to compare or validate
-    words += f" allow {config.iterations} proposals with {config.episodes} episodes a score"
-    if left < config.iterations * config.episodes:
-        return words.replace(f"{config.iterations} proposals", f"about {left // config.episodes} proposals")
-    if config.refine.method is None or config.refine.most_episodes is not None:
+    scored = left // config.episodes
+    proposals = f"{config.iterations}" if scored >= config.iterations else f"about {scored}"
+    words += f" allow {proposals} proposals with {config.episodes} episodes a score"
+    if scored < config.iterations or config.refine.method is None or config.refine.most_episodes is not None:
         return words
     if config.refine.episodes is not None:
         share = config.refine.episodes

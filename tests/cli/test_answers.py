@@ -18,7 +18,7 @@ def test_the_same_command_again_costs_nothing_and_says_so(line: Line) -> None:
     idle = line("run", "frozenlake", "--iterations", 1, "--cache", "answers", "--out", "idle")
     assert "  --cache has no effect: builtin asks no model\n" in idle.out
     assert "  [so far 0 requests, 2 replies from the cache, 0 tokens in, 0 tokens out, 0 USD]" in again.out
-    assert "replies from the cache: 2 which cost nothing" in again.out
+    assert "replies from the cache: 2 at no cost" in again.out
 
 
 def test_the_runs_of_a_sweep_share_a_cache(line: Line) -> None:

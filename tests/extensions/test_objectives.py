@@ -87,7 +87,7 @@ def test_a_faulty_objective_is_mended_like_a_faulty_policy(later: tuple[Context,
 
 
 def test_what_cannot_be_shaped_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--shape asks for objectives of tuning: add --refine cma:1000"):
+    with pytest.raises(UsageError, match="--shape asks for objectives to tune for: add --refine cma:1000"):
         effective_config(load_task("cartpole"), "cartpole", options={"shape": True})
     line = ["run", "cartpole", "--shape", "--refine", "cma:100", "--out", str(tmp_path / "none")]
     done = CliRunner().invoke(commands, line)

@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence_and_never_read_again(tmp_pat
     comments = Comments(tmp_path, tell=said.append)
     assert [comments.new(), comments.new()] == [(), ()]
     (sentence,) = said
-    assert sentence.startswith("no prompt has comments from now on: ")
+    assert sentence.startswith("prompts have no comments from now on: ")
     assert "\n" not in sentence
 
 

@@ -63,7 +63,7 @@ def test_an_assignment_is_read_as_toml_or_else_as_text(assignment, name, value):
     [
         ("episodes", "--set episodes: write --set NAME=VALUE"),
         ("episods=3", "--set: there is no setting `episods`; did you mean `episodes`?"),
-        ("xyzzy=3", "--set: there is no setting `xyzzy`; known are task, llm"),
+        ("xyzzy=3", "--set: there is no setting `xyzzy`; the settings are task, llm"),
         ("episodes=1", "--set: `episodes`: input should be greater than or equal to 2"),
         ("episodes=", "--set: `episodes`: input should be a valid integer"),
         ("grid=open", "--set: `grid`: input should be 'free' or 'fixed'"),

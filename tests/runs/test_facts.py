@@ -61,9 +61,9 @@ def test_a_run_in_progress_has_the_best_so_far_and_the_same_costs_as_at_its_end(
     run = policygen.run("frozenlake", llm=Written([BEST_LAKE, NO_POLICY]), iterations=2, repairs=0, listeners=[Looks()])
     before, after = seen[0].iloc[0], seen[-1].iloc[0]
     assert (before["name"], before["value"]) == ("best so far", None)
-    assert before["basis"] == "no policy has been found yet"
+    assert before["basis"] == "(no policy has been found yet)"
     assert after["value"] == run.final.mean
-    assert after["basis"] == "mean return exact; the run is not finished"
+    assert after["basis"] == "(exact) mean return; the run is not finished"
     for name in ("requests", "tokens in", "attempts", "episodes"):
         assert value(seen[-1], name, "costs") == value(policygen.facts(run), name, "costs"), name
 
@@ -71,7 +71,7 @@ def test_a_run_in_progress_has_the_best_so_far_and_the_same_costs_as_at_its_end(
 def test_a_run_without_a_policy_says_so_and_an_exact_score_has_no_interval(tmp_path: Path) -> None:
     run = policygen.run("frozenlake", llm=Written([NO_POLICY]), iterations=1, repairs=0)
     first = run.figures[0]
-    assert str(first) == "unknown no reply contained a policy"
+    assert str(first) == "unknown (no reply contained a policy)"
     exact = Score(0.74, 0.4, (0.74, 0.74), True, "exact")
     (fact, *_) = run_facts(read_record(a_run(tmp_path, [0.74], final=exact)))
     assert (fact.low, str(fact)) == (None, "0.74 (exact) mean return, from the environment's transition table")
@@ -85,7 +85,7 @@ def test_a_note_is_a_fact_of_its_attempt_and_of_the_best_policy() -> None:
     assert value(table, name, "notes") == value(table, name, "attempt 1") == 1
     assert {one.name: str(one) for one in run.figures}[
         name
-    ] == "1 (`bad` in 1 of the steps) over 4 episodes of attempt 1"
+    ] == "1 (`bad` in 100% of the steps) over 4 episodes of attempt 1"
     header, _, last = curve_csv(run.attempts).splitlines()
     assert (header.split(",")[-1], last.split(",")[-1]) == (name, "1")
 
@@ -120,7 +120,7 @@ def test_a_policy_that_ends_its_episodes_because_that_pays_is_a_warning(gain: fl
     if learned:
         assert run.final.mean == -0.5
         length = number(float(np.mean(run.attempts[0].played.lengths)))
-        said = f"episodes end after 1 steps, random ones after {length} (means over 8 episodes): ending early pays here"
+        said = f"episodes end after 1 step, random ones after {length} (means over 8 episodes): ending early pays here"
         assert warned == [said]
         assert f"early ends: {said}" in str(run)
         assert "ending early pays here" in page_of(run.folder)

@@ -40,7 +40,7 @@ def test_a_note_that_cannot_be_made_is_left_out_with_a_warning() -> None:
     Note("broken", int, make=lambda policy, trajectories: 1 // 0)
     Note("without", int, make=lambda policy, trajectories: None)
     Note("four", int, make=lambda policy, trajectories: 4)
-    with pytest.warns(UserWarning, match="`broken` is left out, because making it failed: integer division"):
+    with pytest.warns(UserWarning, match="`broken` is left out because computing it failed: integer division"):
         found = made_notes(None, [])
     assert found == {"four": 4}
 

@@ -427,8 +427,8 @@ def test_an_attempt_that_a_budget_cut_short_goes_on_with_its_recorded_reply() ->
 @pytest.mark.parametrize(
     ("assignment", "sentence"),
     [
-        ("iterations=2", "--set iterations=2: the run has 3; a resumed run can only have more"),
-        ("max_calls=9", "--set max_calls=9: the run has no such limit; a resumed run can only have more"),
+        ("iterations=2", "--set iterations=2: the run has 3 and cannot get less"),
+        ("max_calls=9", "--set max_calls=9: the run has no such limit, and cannot get one"),
         ("refine=cma", "--set refine: a resumed run can only change prompt_tokens, .* or increase iterations, "),
         ("iterations=many", "iterations"),
     ],
