@@ -154,7 +154,7 @@ def undefined_shares(policy: Policy | None, trajectories: Sequence[Trajectory]) 
 
 def undefined_words(shares: Shares) -> str:
     """Describe `undefined_shares` in words."""
-    found = [f"`{name}` in {100 * share:.2g}% of the steps" for name, share in shares]
+    found = [f"`{name}` in {100 * share:.3g}% of the steps" for name, share in shares]
     more = f", and {len(found) - MOST_UNDEFINED} more" if len(found) > MOST_UNDEFINED else ""
     return f"{', '.join(found[:MOST_UNDEFINED])}{more}"
 
