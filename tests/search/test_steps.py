@@ -284,7 +284,9 @@ def test_a_limit_of_steps_counts_episodes_as_long_as_they_are(line: Line) -> Non
     """A thousand steps are assumed of an episode; ten are played."""
     done = line("run", "policygen-tests/Ten-v0", "--max-steps", 8_000, "--refine", "cma", "--jobs", 1)
     assert done.code == 0, done.err
-    allowed = r"about 6\d\d episodes of 10 steps, as random ones take, allow 20 proposals with 20 episodes a score; 1 can"
+    allowed = (
+        r"about 6\d\d episodes of 10 steps, as random ones take, allow 20 proposals with 20 episodes a score; 1 can"
+    )
     assert re.search(allowed, done.out)
     assert "the run ends after 3 proposals without a new best (--patience); the best policy is not scored" in done.out
     folder = the_run(Path("results"))
