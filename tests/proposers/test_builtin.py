@@ -44,19 +44,15 @@ def balanced(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
     return policygen.run("cartpole", iterations=20, seed=0, final_episodes=30, fragility=False, out=out)
 
 
-@pytest.fixture(scope="module")
-def crossed(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
-    out = tmp_path_factory.mktemp("frozenlake")
-    return policygen.run("frozenlake", iterations=20, seed=0, fragility=False, out=out)
-
-
-def test_cartpole_is_solved_within_twenty_iterations(balanced: policygen.RunResult) -> None:
+def test_cartpole_is_solved_within_twenty_iterations_without_a_repeated_table(balanced: policygen.RunResult) -> None:
     assert balanced.final.mean >= 475
     assert figure(balanced, "solved") is True
-    assert sum(one.is_asked for one in balanced.attempts[1:]) <= 20
+    tables = [attempt.policy.to_text() for attempt in balanced.attempts[1:]]
+    assert 5 < len(tables) == len(set(tables)) <= 20
 
 
-def test_the_frozen_lake_is_solved_within_twenty_iterations(crossed: policygen.RunResult) -> None:
+def test_the_frozen_lake_is_solved_within_twenty_iterations(tmp_path: Path) -> None:
+    crossed = policygen.run("frozenlake", iterations=20, seed=0, fragility=False, out=tmp_path)
     assert crossed.final.exact
     assert crossed.final.mean >= 0.70
 
@@ -87,25 +83,17 @@ def test_its_replies_are_policies_in_the_policy_language(task: str, kind: str) -
         assert attempt.policy.kind == kind
 
 
-def test_it_never_says_that_it_is_a_language_model(crossed: policygen.RunResult) -> None:
+def test_it_never_says_that_it_is_a_language_model(balanced: policygen.RunResult) -> None:
     assert Builtin().is_language_model is False
-    assert figure(crossed, "requests") == 0
-    assert figure(crossed, "USD") == 0.0
-    for line in transcript_of(crossed.folder):
+    assert [figure(balanced, name) for name in ("requests", "USD")] == [0, 0.0]
+    for line in transcript_of(balanced.folder):
         assert line["reply"]["model"] == "builtin"
-        assert "model, " not in line["reply"]["text"].lower()
-        assert "language" not in line["reply"]["text"].lower()
+        assert not {"model,", "language"} & {*line["reply"]["text"].lower().split()}
 
 
 def test_it_refuses_a_prompt_that_does_not_come_from_a_run() -> None:
     with pytest.raises(ProviderError, match=r"^builtin is a search, not a language model"):
         Builtin().complete(Prompt((Message("user", "hello"),)), 100)
-
-
-def test_it_does_not_try_the_same_table_twice_on_what_it_knows(balanced: policygen.RunResult) -> None:
-    tables = [str(a["policy"]) for a in attempts_of(balanced.folder)[1:]]
-    assert len(tables) > 5
-    assert len(set(tables)) == len(tables)
 
 
 SHORT: dict[str, Any] = {
@@ -164,23 +152,18 @@ def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_
 
 def test_names_that_memory_needs_must_be_free(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "envs" / "cartpole.toml").read_text()
-    (tmp_path / "envs").mkdir()
-    (tmp_path / "envs" / "clocked.toml").write_text(
-        text.replace('name = "cartpole"', 'name = "clocked"').replace('"spin"', '"clock"').replace("spin", "clock")
+    (tmp_path / "clocked.toml").write_text(
+        text.replace('name = "cartpole"', 'name = "clocked"').replace("spin", "clock")
     )
-    with pytest.raises(
-        UsageError, match=r"^--memory defines `clock`, which task clocked has already; rename it there$"
-    ):
-        policygen.run(str(tmp_path / "envs" / "clocked.toml"), memory=True, **SHORT)
+    with pytest.raises(UsageError, match=r"^--memory defines `clock`, which task clocked has already; rename it"):
+        policygen.run(str(tmp_path / "clocked.toml"), memory=True, **SHORT)
 
 
 def test_more_quantities_than_an_equation_may_have_are_refused_beforehand(tmp_path: Path) -> None:
     seen = "".join(f'[[observations]]\nname = "seen{i}"\n' for i in range(4))
-    (tmp_path / "few.toml").write_text(f'name = "few"\ngym_id = "CartPole-v1"\n{seen}')
     lets = "[features]\n" + "".join(f'much_of_{i} = "{i + 1}*seen0"\n' for i in range(98))
     inputs = ", ".join(f'"much_of_{i}"' for i in range(98))
     (tmp_path / "many.toml").write_text(f'name = "many"\ngym_id = "CartPole-v1"\ninputs = [{inputs}]\n{seen}{lets}')
-    assert policygen.run(str(tmp_path / "few.toml"), policy="linear", iterations=1, episodes=2).policy is not None
     with pytest.raises(UsageError, match="builtin would weigh 98 quantities in each equation, more than can be read"):
         policygen.run(str(tmp_path / "many.toml"), policy="linear", iterations=1, episodes=2)
 

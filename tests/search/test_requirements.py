@@ -32,9 +32,8 @@ def pole(workplace: Path) -> Path:
 @pytest.mark.usefixtures("pole")
 def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: Line) -> None:
     with ChatServer([FALLING_EARLY, DRIFTING, FALLING_EARLY]) as server:
-        said = line(
-            "run", "mine.toml", *SHORT, "--iterations", 2, "--llm", "compatible:m", "--base-url", server.openai_url
-        )
+        model = ("--llm", "compatible:m", "--base-url", server.openai_url)
+        said = line("run", "mine.toml", *SHORT, "--iterations", 2, *model)
     assert said.code == 0, said.err
     folder = the_run(Path("results"))
     first, _, drifting = Logbook(folder).attempts()
@@ -62,9 +61,8 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
 @pytest.mark.usefixtures("pole")
 def test_a_run_says_that_its_best_policy_misses_a_hard_requirement(line: Line) -> None:
     with ChatServer([DRIFTING]) as server:
-        said = line(
-            "run", "mine.toml", *SHORT, "--iterations", 1, "--llm", "compatible:m", "--base-url", server.openai_url
-        )
+        model = ("--llm", "compatible:m", "--base-url", server.openai_url)
+        said = line("run", "mine.toml", *SHORT, "--iterations", 1, *model)
     (rail,) = (text for text in said.out.splitlines() if text.startswith("violations of rail: "))
     assert rail.endswith("; the requirement allows 1% and is not met")
     assert "is not met" not in said.out.replace(rail, "")  # the other one is not hard

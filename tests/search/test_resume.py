@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -189,44 +188,6 @@ def test_a_run_broken_off_after_any_write_ends_as_if_it_had_not_been(
 
 
 # --- real processes, really killed -----------------------------------------------------------------------------------
-
-
-def killed_when(enough: Callable[[], bool], *arguments: object, cwd: Path) -> bool:
-    """Start the command and kill it once `enough` returns True; return False if it ended before."""
-    process = start_process(*arguments, cwd=cwd)
-    while process.poll() is None:
-        if enough():
-            process.kill()
-            process.wait()
-            return True
-        time.sleep(0.001)
-    return False
-
-
-def lines_in(out: Path, name: str) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in out.glob(f"*/{name}"))
-
-
-@pytest.mark.parametrize(
-    ("task", "settings"),
-    [
-        ("cartpole", {"iterations": 8, "seed": 3, **FEW}),
-        ("frozenlake", {"iterations": 12, "conversation": "continued"}),
-    ][: amount(1, 2)],
-)
-def test_a_search_killed_again_and_again_ends_as_if_it_had_not_been(
-    task: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    whole = made(task, "whole", **settings)
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    out = tmp_path / "cut"
-    assert killed_when(lambda: lines_in(out, "attempts.jsonl") >= 2, "run", task, *words, "--out", "cut", cwd=tmp_path)
-    folder = the_run(out)
-    for file, lines in (("transcript.jsonl", 5), ("attempts.jsonl", 8)):
-        killed_when(lambda file=file, lines=lines: lines_in(out, file) >= lines, "resume", folder, cwd=tmp_path)
-    if not (folder / "summary.json").exists():
-        finish(folder)
-    assert outcome(folder) == outcome(whole)
 
 
 class Deadly(ChatServer):

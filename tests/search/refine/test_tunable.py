@@ -17,23 +17,62 @@ from policygen.quantities.tree import constants, with_plain_signs
 from policygen.search.refine.tunable import Trials, Tunable, refine
 
 
-def test_a_policy_at_the_origin_is_the_policy_itself() -> None:
-    for text, kind in (
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
         (WEAK, "linear"),
         ("let lean = angle + 0.25*spin\nbins lean: 0.01\n| lean | action |\n| 0 | left |\n| * | right |", "table"),
-    ):
-        policy = policy_of(text, kind=kind)
-        tunable = Tunable(policy)
-        assert tunable.at(np.zeros(tunable.size)) == policy
+        ("let wave = sin(2*pi*position)\nleft = 0\nright = 0.1234567*wave + 7.654321*angle", "linear"),
+    ],
+)
+def test_a_policy_at_the_origin_is_the_policy_itself(text: str, kind: str) -> None:
+    tunable = Tunable(policy_of(text, kind=kind))
+    assert tunable.at(np.zeros(tunable.size)) == tunable.policy
 
 
-def test_only_what_moved_is_rounded_and_pi_stays_pi() -> None:
-    policy = policy_of("let wave = sin(2*pi*position)\nleft = 0\nright = 0.1234567*wave + 7.654321*angle")
-    tunable = Tunable(policy)
-    assert tunable.at(np.zeros(tunable.size)) == policy
-    assert tunable.places == ("let wave", "right", "right")
-    moved = tunable.at(np.array([0.0, 0.0, 1.0]))
-    assert moved.to_text() == policy.to_text().replace("7.654321", "15.309")
+@pytest.mark.parametrize(
+    ("text", "floor", "z", "places", "moved"),
+    [
+        # Only constants that moved are rounded, and pi stays.
+        (
+            "let wave = sin(2*pi*position)\nleft = 0\nright = 0.1234567*wave + 7.654321*angle",
+            0.0,
+            (0.0, 0.0, 1.0),
+            ("let wave", "right", "right"),
+            "let wave = sin(2*pi*position)\nleft = 0\nright = 0.1234567*wave + 15.309*angle",
+        ),
+        # Constants move in proportion to their size, and zeros stay.
+        (
+            WEAK,
+            0.0,
+            (0.5, -0.5, 1.0),
+            ("let lean", "right", "right"),
+            "let lean = angle + 0.03*spin\nleft = 0\nright = 0.5*lean - 0.6*position",
+        ),
+        # With a floor zeros move; constants of features keep their size, and definitions stay.
+        (
+            "let n_spin = (spin - 0.1)/0.4\n" + WEAK.replace("spin", "n_spin"),
+            2.0,
+            (0.5, 0.5, 0.5, 0.5),
+            ("let lean", "left", "right", "right"),
+            "let n_spin = (spin - 0.1)/0.4\nlet lean = angle + 0.03*n_spin\nleft = 1\nright = 2*lean - 1.3*position",
+        ),
+        # A unit in a feature and fixed numbers stay.
+        (
+            "let share = 1 - clip(fixed(0.4)*angle + 0.3*spin, 0, 1)\nleft = 0\nright = 1*share",
+            0.0,
+            (1.0, 1.0),
+            ("let share", "right"),
+            "let share = 1 - clip(fixed(0.4)*angle + 0.6*spin, 0, 1)\nleft = 0\nright = 2*share",
+        ),
+    ],
+)
+def test_which_constants_move_and_how_far(
+    text: str, floor: float, z: Sequence[float], places: tuple[str, ...], moved: str
+) -> None:
+    tunable = Tunable(policy_of(text), floor)
+    assert tunable.places == places
+    assert tunable.at(np.array(z)).to_text() == moved
 
 
 def test_a_constant_that_changes_its_sign_is_written_with_the_other_operator():
@@ -49,27 +88,6 @@ def test_a_constant_that_changes_its_sign_is_written_with_the_other_operator():
     plain = parse_expression("angle + -0.5*lean/-2 - (-1 - -4*spin)", ["angle", "spin", "lean"])
     assert with_plain_signs(plain) == moved.equations[1][1]  # type: ignore[union-attr]
     assert np.array_equal(moved.act(observations), policy_of(moved.to_text()).act(observations))
-
-
-def test_constants_move_in_proportion_to_their_size_and_zeros_stay() -> None:
-    policy = policy_of(WEAK)
-    tunable = Tunable(policy)
-    assert tunable.size == 3  # 0.02, 1 and 0.3; the equation `left = 0` has no size to move by
-    moved = tunable.at(np.array([0.5, -0.5, 1.0]))
-    assert isinstance(moved, LinearPolicy)
-    assert moved.to_text() == "let lean = angle + 0.03*spin\nleft = 0\nright = 0.5*lean - 0.6*position"
-
-
-def test_with_a_floor_zeros_move_and_features_keep_their_size() -> None:
-    tunable = Tunable(policy_of("let n_spin = (spin - 0.1)/0.4\n" + WEAK.replace("spin", "n_spin")), floor=2.0)
-    assert tunable.size == 4  # the feature's 0.02, left's 0, and 1 and 0.3; what standardises stays
-    moved = tunable.at(np.array([0.5, 0.5, 0.5, 0.5]))
-    assert moved.to_text().splitlines() == [
-        "let n_spin = (spin - 0.1)/0.4",
-        "let lean = angle + 0.03*n_spin",
-        "left = 1",
-        "right = 2*lean - 1.3*position",
-    ]
 
 
 def test_only_bins_the_policy_chose_itself_move_and_they_stay_in_order() -> None:
@@ -91,14 +109,6 @@ def test_levels_of_a_continuous_table_move_inside_the_action_space() -> None:
     far = tunable.at(np.full(tunable.size, 10.0))
     assert isinstance(far, TablePolicy)
     assert far.actions.max() == 2.0
-
-
-def test_a_unit_in_a_feature_and_what_is_fixed_stay() -> None:
-    text = "let share = 1 - clip(fixed(0.4)*angle + 0.3*spin, 0, 1)\nleft = 0\nright = 1*share"
-    tunable = Tunable(policy_of(text))
-    assert tunable.places == ("let share", "right")
-    moved = tunable.at(np.array([1.0, 1.0]))
-    assert moved.to_text() == "let share = 1 - clip(fixed(0.4)*angle + 0.6*spin, 0, 1)\nleft = 0\nright = 2*share"
 
 
 @pytest.mark.parametrize("floor", [0.0, 2.5e-9])
