@@ -22,8 +22,6 @@ from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.prompts.render import render_prompt
 from policygen.proposers.builtin import Builtin
-from policygen.proposers.builtin_linear import has_zero_weights
-from policygen.quantities.tree import constants
 from policygen.runs.notes import IDEA
 from policygen.search.resume import load_run
 
@@ -116,22 +114,6 @@ def test_with_memory_its_policies_weigh_a_clock_and_integrals(refine: str) -> No
     assert len(clocks) > 1  # the rate is searched, too
 
 
-def test_of_two_tuned_searches_the_better_is_proposed_again_for_its_numbers_to_be_tuned_on() -> None:
-    # Without a warm-up, the buffer has lost the episodes that scaled the first proposal.
-    result = policygen.run(POLE, **{**SHORT, "refine": "cma:60", "iterations": 4, "warmup_episodes": 0})
-    assert [name for name, _ in result.policy.lets] == ["n_angle", "n_position", "n_spin", "n_velocity"]
-    first, second, *repeated = result.attempts[1:]
-    assert has_zero_weights(first.proposed)
-    assert has_zero_weights(second.proposed)
-    assert first.digests[1] != second.digests[1]
-    tuned = (first if first.score.mean >= second.score.mean else second).digests[1]
-    for attempt in repeated:
-        assert attempt.kind == "proposal"
-        assert attempt.tuned.refinement
-        assert attempt.digests[0] == tuned
-        tuned = attempt.digests[1]
-
-
 def test_a_run_that_stalls_tries_its_best_with_two_labels_exchanged_and_so_does_one_that_goes_on() -> None:
     stalling = {**SHORT, "refine": "cma:60", "warmup_episodes": 20, "jobs": 1}
     whole = policygen.run("mountaincar", **{**stalling, "iterations": 9})
@@ -197,12 +179,3 @@ def test_policies_are_drawn_from_the_seed_alone(kind: str, tmp_path: Path) -> No
     # Other scores, by other numbers of episodes, change nothing.
     assert proposals(tmp_path / "b", policy=kind, seed=300, episodes=6) == first
     assert proposals(tmp_path / "c", policy=kind, seed=301) != first
-
-
-def test_tuning_begins_at_what_was_drawn(tmp_path: Path) -> None:
-    result = policygen.run(
-        "cartpole", llm="random", policy="equations", refine="cma:60", iterations=1, out=tmp_path, seed=300, **DRAWN
-    )
-    (attempt,) = result.attempts[1:]
-    assert attempt.score.mean > attempt.tuned.proposed_score.mean
-    assert any(abs(weight) > 0.1 for _, node in attempt.proposed.equations for weight in constants(node))

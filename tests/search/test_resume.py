@@ -38,8 +38,6 @@ from support import (
 import policygen
 from policygen.episodes.buffer import ReplayBuffer
 from policygen.errors import PolicygenError, UsageError
-from policygen.llm.messages import Prompt, Reply
-from policygen.proposers.builtin import Builtin
 from policygen.runs.config import read_assignment
 from policygen.runs.logbook import Logbook
 from policygen.search.resume import load_run, resume
@@ -227,25 +225,6 @@ def test_a_client_killed_while_it_waits_asks_only_the_unanswered_request_again(t
     assert Logbook(mine).summary().spent.requests == Logbook(whole).summary().spent.requests + 2
     assert [a["score"] for a in attempts_of(mine)] == [a["score"] for a in attempts_of(whole)]
     assert outcome(mine)["best"] == outcome(whole)["best"]
-
-
-def test_plain_search_that_is_broken_off_while_it_proposes_counts_its_request_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings: dict[str, Any] = {"iterations": 2, **FEW}
-    whole = made("frozenlake", "whole", **settings)
-
-    def interrupted(self: Builtin, prompt: Prompt, most: int) -> Reply:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Builtin, "complete", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            policygen.run("frozenlake", out="cut", **settings)
-    folder = the_run(Path("cut"))
-    finish(folder)
-    assert outcome(folder) == outcome(whole)
-    assert Logbook(folder).summary().spent.requests == 2
 
 
 # --- what may be missing or in the way -------------------------------------------------------------------------------

@@ -106,17 +106,6 @@ def test_auto_tunes_in_a_plant_where_few_numbers_are_observed(name: str, method:
     assert within_steps(task, effective_config(task, name, options=options)).refine.method == method
 
 
-def test_a_finished_run_goes_on_with_more_steps() -> None:
-    folder = made(PENDULUM, "results", **{**TINY, "iterations": 9, "episodes": 2, "max_steps": 250})
-    before = [figure(folder, name) for name in ("environment steps", "attempts")]
-    more = resume(folder, changes={"max_steps": 500})
-    list(more.attempts())
-    more.finish()
-    after = [figure(folder, name) for name in ("environment steps", "attempts")]
-    assert before[0] < after[0] <= 500
-    assert after[1] > before[1]
-
-
 def test_steps_are_told_by_their_purpose(line: Line) -> None:
     settings = {"policy": "linear", "refine": "cma:48", "episodes": 2, "warmup_episodes": 3, "final_episodes": 2}
     folder = made(PENDULUM, "results", iterations=2, **settings)
