@@ -1,4 +1,4 @@
-"""A replay buffer of bounded size: episodes, the best and worst of them, and counts of visited cells."""
+"""A replay buffer of bounded size, its file, and counts of the cells that its episodes visited."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from policygen.tasks.task import Task
 _CAPACITY = 1_000_000
 _LARGEST_FILE = 8 * 2**30  # bytes
 _REMEDY = "delete it, and its episodes are played again"
-EPISODE_OVERHEAD = 32  # in steps, added to the length of each episode: it needs 700 bytes besides its steps
+EPISODE_OVERHEAD = 32  # in steps, added to the length of each episode: it takes 700 bytes besides those of its steps
 KEPT_EXTREMES = 16  # number of best episodes, and of worst ones, that are never evicted
-_MOST_CACHED = 32  # values that `cached` keeps
-MOST_ACTIONS = 1_000  # most different actions whose visits are counted
-COUNTED = 5  # number of quantities that `_tally` counts for a cell and an action
+_MOST_CACHED = 32  # maximum number of values that `cached` keeps
+MOST_ACTIONS = 1_000  # if there are more different numeric actions, their visits are not counted
+COUNTED = 5  # number of counts that `_tally` makes for each cell and action
 _T = TypeVar("_T")
 
 
 class ReplayBuffer:
     """Episodes in the order played, at most `capacity` transitions; each episode counts as 32 extra transitions.
 
-    A full buffer evicts its oldest episodes, except the 16 best and the 16 worst. It evicts a twentieth of the capacity
-    at a time, so that sorting and tallies are not repeated at every attempt.
-    A CartPole transition takes 22 bytes: four float32 observations, an int16 action, a float32 reward.
+    A full buffer evicts its oldest episodes, but never the 16 best and the 16 worst ones. It frees a twentieth of the
+    capacity at a time, so that not every attempt has to sort and count all episodes again. A CartPole transition takes
+    22 bytes: four float32 observations, an int16 action and a float32 reward.
     """
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
@@ -62,7 +62,7 @@ class ReplayBuffer:
         return np.array([episode.trajectory.episode_return for episode in self._episodes], np.float64)
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Append episodes, as `make_episodes` returns those of an attempt."""
+        """Append episodes of an attempt, see `make_episodes`."""
         added = list(episodes)
         self._episodes += added
         self._size += sum(map(_size_of, added))
@@ -84,7 +84,7 @@ class ReplayBuffer:
         self._episodes = [episode for index, episode in enumerate(self._episodes) if index not in evicted]
 
     def best(self, n: int) -> list[Episode]:
-        """Return the n episodes of highest return, best first; of equal ones, the later first."""
+        """Return the n episodes with the highest returns, best first; of equal ones, the later first."""
         keys = np.lexsort((-np.arange(len(self)), -self.returns))
         return [self._episodes[i] for i in keys[:n].tolist()]
 
@@ -92,8 +92,8 @@ class ReplayBuffer:
         """Return the episodes of one attempt.
 
         Args:
-            last: return only this number of episodes, the last ones. The last `len(attempt.played)` gave the attempt's
-                score. Earlier ones were played while it was tuned in a plant, with other constants.
+            last: return only this number of episodes, the last ones. The last `len(attempt.played)` gave the attempt
+                its score; earlier ones were played while it was tuned in a plant, with other constants.
         """
         found = [episode for episode in self._episodes if episode.attempt == attempt]
         return found if last is None else found[max(0, len(found) - last) :]
@@ -105,7 +105,7 @@ class ReplayBuffer:
         count: Callable[[Sequence[Episode]], npt.NDArray[np.float64]],
         join: Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], npt.NDArray[np.float64]],
     ) -> npt.NDArray[np.float64]:
-        """Return `count` of all episodes, where `join` combines the counts of some and of the following ones.
+        """Return `count` of all episodes; `join` combines the counts of earlier and later episodes.
 
         If the key equals that of the last call with this name, only episodes added since then are counted.
         """
@@ -118,9 +118,9 @@ class ReplayBuffer:
         return total
 
     def cached(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return `make()`, cached by `key` until the next eviction; only the last few keys are kept.
+        """Return `make()`, cached under `key` until the next eviction; only the newest keys are kept.
 
-        Prompts use it for values computed from completed attempts, whose episodes no longer change.
+        It is for values computed from completed attempts, whose episodes no longer change.
         """
         if key not in self._cache:
             made = make()
@@ -196,7 +196,7 @@ def _size_of(episode: Episode) -> int:
 
 
 def _rows(episode: Episode, names: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Return the unobserved quantities of an episode as an array of shape (T + 1, names), NaN where it has none."""
+    """Return the unobserved quantities of an episode as an array of shape (T + 1, names), NaN where missing."""
     missing = np.full(episode.trajectory.length + 1, np.nan, np.float32)
     columns = [dict(episode.unobserved).get(name, missing) for name in names]
     return np.stack(columns, axis=1) if columns else np.zeros((len(missing), 0), np.float32)
@@ -217,7 +217,7 @@ _ARRAYS: dict[str, tuple[str, tuple[int, ...], str]] = {
 
 
 def _episodes_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Episode]:
-    """Return the episodes in arrays that hold them one after the other.
+    """Return the episodes whose values the arrays hold one after the other.
 
     Raises KeyError if an array is missing, ValueError if they do not fit together.
     """
@@ -245,7 +245,7 @@ def _episodes_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Episode]:
         seen, acted, paid, unseen, *(arrays[name].tolist() for name in columns), strict=True
     ):
         terms = tuple(one for one in zip(term_names, sums, strict=True) if not math.isnan(one[1]))
-        # Copies: a view would keep the whole array in memory.
+        # A view instead of a copy would keep the whole array in memory.
         trajectory = Trajectory(row.copy(), action.copy(), reward.copy(), value, seed, terminated, truncated, terms)
         named = zip(unobserved_names, others.T.astype(np.float32), strict=True)
         unobserved = tuple((name, values.copy()) for name, values in named if not np.isnan(values).all())
@@ -259,12 +259,11 @@ def _episodes_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Episode]:
 def count_visits(
     buffer: ReplayBuffer, reader: CellReader, attempt: int | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-    """Return the different actions, shape (kinds, m), and the counts of `_tally` for each cell and kind.
+    """Return the different actions, shape (kinds, m), and the counts of `_tally`, shape (5, cells, kinds).
 
-    `attempt` restricts them to its episodes. The counts have shape (5, cells, kinds). There are no kinds if actions are
-    continuous and so hardly ever repeated.
+    There are no kinds if actions are numbers that hardly ever repeat. `attempt` restricts the counts to its episodes.
     """
-    kinds = _kinds(buffer, reader.task)
+    kinds = _different_actions(buffer, reader.task)
     if reader.task.has_numbers and len(kinds) > MOST_ACTIONS:
         return kinds[:0], np.zeros((COUNTED, reader.grid.size, 0))
 
@@ -283,8 +282,8 @@ def count_visits(
     return kinds, buffer.accumulated("visits", key, tally, np.add)
 
 
-def _kinds(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
-    """Return the different actions, in order, shape (kinds, m); of numbers, at most some more than MOST_ACTIONS."""
+def _different_actions(buffer: ReplayBuffer, task: Task) -> npt.NDArray[Any]:
+    """Return the different actions in order, shape (kinds, m); for numbers, not many more than MOST_ACTIONS."""
     if task.action_space == "discrete":
         return np.arange(len(task.actuators[0].labels)).reshape(-1, 1)
     m = len(task.actuators)
@@ -309,7 +308,7 @@ def _tally(
 ) -> npt.NDArray[np.float64]:
     """Count visits, visits in the last 10 steps before a failure, and first visits in an episode.
 
-    For first visits also the sum of returns to go, and the sum of their squares: shape (5, cells, kinds).
+    Also sum the returns to go of first visits, and their squares: shape (5, cells, kinds).
     """
     trajectories = [episode.trajectory for episode in episodes]
     lengths = np.array([t.length for t in trajectories], np.int64)
@@ -324,7 +323,7 @@ def _tally(
     to_go = np.repeat(summed[last - 1], lengths) - summed + rewards
     steps_left = np.repeat(last, lengths) - np.arange(len(keys))
     fallen = np.repeat(np.array([e.failed for e in episodes]), lengths)
-    # Steps of one episode are not independent: an episode counts once for each cell and action.
+    # Steps of an episode are not independent, so an episode counts once for each cell and action.
     episode = np.repeat(np.arange(len(lengths)), lengths)
     first = np.unique(episode * size + keys, return_index=True)[1]
     counts = (

@@ -1,7 +1,7 @@
-"""Single environments that are stepped in turn, and EnvPool's, as copies for the loop of episodes.
+"""Copies of an environment: single environments that are stepped in turn, and those of EnvPool.
 
-EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. The same seed starts
-a different episode than in Gymnasium, so scores of the two engines agree only statistically.
+EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments in C++ on a pool of threads. A seed starts a different
+episode there than in Gymnasium, so scores of the two engines agree only statistically.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, flag_of
 from policygen.tasks.spaces import layout_of, row_of
 from policygen.tasks.task import Task
 
-COPIES = 32  # environments that one process steps in turn; more are no faster
-# Words in names of what `info` may hold of a reward's terms; `added_up` checks that they are its terms.
+COPIES = 32  # environments that one process steps in turn; more would be no faster
+# Words in the names under which `info` may hold terms of the reward; `added_up` checks that they add up to it.
 _GAINS = frozenset(("reward", "bonus", "revenue", "profit", "income"))
 _LOSSES = frozenset(("penalty", "cost", "costs", "loss", "fee"))
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Dynamics, rewards and terminations equal Gymnasium's, as tests/episodes/test_copies.py shows: step by step from equal
-# states where the observation is the whole state, else by the distribution of returns and lengths over many episodes.
+# Their dynamics, rewards and terminations equal Gymnasium's. tests/episodes/test_copies.py compares single steps from
+# equal states where the observation is the whole state, and elsewhere the distributions of returns and lengths.
 STEP_BY_STEP = ("HalfCheetah-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5")
 BY_DISTRIBUTION = ("LunarLander-v3", "BipedalWalker-v3")
-# Left out: Pendulum-v1, whose speed EnvPool clips later than Gymnasium; Acrobot-v1 and both mountain cars, because
-# our numpy versions are as fast.
+# Excluded: Pendulum-v1, whose speed EnvPool clips later than Gymnasium does; Acrobot-v1 and both mountain cars, which
+# are as fast in numpy.
 POOL_COPIES = 128  # simultaneous episodes
 
 
@@ -45,10 +45,10 @@ class Running:
     """An environment and the episode in it.
 
     Attributes:
-        info: the values in `info` that requirements read, after the reset and after each step; NaN where missing.
+        info: the values in `info` that requirements read, after the reset and each step; NaN where missing.
         steps: number of steps so far.
         rewards: the sum of the rewards so far.
-        terms: the sums of what may be the terms of the reward, by their names in `info`; None before the first step.
+        terms: the sums of the possible reward terms, by their names in `info`; None before the first step.
     """
 
     env: gym.Env[Any, Any]
@@ -58,7 +58,7 @@ class Running:
     terms: dict[str, float] | None = None
 
     def add_terms(self, reward: float, info: Mapping[str, Any]) -> None:
-        """Add a step's reward, and what may be its terms; the first step determines their names."""
+        """Add a step's reward and its possible terms; the first step determines their names."""
         self.rewards += reward
         if self.terms is None:
             if not isinstance(info, Mapping):
@@ -71,7 +71,7 @@ class Running:
                 self.terms[name] += float(value)
 
     def added_up(self) -> dict[str, float]:
-        """Return the terms, costs and penalties as losses, if their sum is that of the rewards; else none."""
+        """Return the reward terms, with costs and penalties negative, if they add up to the reward; else none."""
         terms = {name: value for name, value in (self.terms or {}).items() if math.isfinite(value)}
         close = 1e-3 * max(1e-3, abs(self.rewards), *map(abs, terms.values()))
         totals = {n for n, value in terms.items() if not _words(n) & _LOSSES and abs(value - self.rewards) <= close}
@@ -93,17 +93,17 @@ class Running:
 
 
 def _words(name: str) -> frozenset[str]:
-    """Return the words in the name of a value of `info` that may make it a term of the reward."""
+    """Return the words in the name of a value of `info` that mark it as a possible reward term."""
     return (_GAINS | _LOSSES) & frozenset(name.lower().split("_"))
 
 
 class SingleCopies(Copies):
-    """Single environments of a task that are stepped in turn, and kept for the next episodes.
+    """Single environments of a task that are stepped in turn and reused for later episodes.
 
-    All numbers are checked, because the environment may be third-party code. A fault names the line of that code.
+    All numbers are checked, because the environment may be third-party code; a fault names the line of that code.
 
     Args:
-        env: the first environment; others are made when they are needed.
+        env: the first environment; others are made when needed.
         step_timeout: limit on one reset or step in seconds, see `Watchdog`.
     """
 
@@ -117,7 +117,7 @@ class SingleCopies(Copies):
         self.max_copies = 1 if self._is_single_env else COPIES
         self._running: list[Running] = []
         self._free = [env]
-        self._current = env  # the environment that is called, or was last
+        self._current = env  # the environment that was called last
         self._build = action_builder(env.action_space)
         self._layout = layout_of(env.observation_space)
         self._info_names = task.info_names
@@ -127,8 +127,7 @@ class SingleCopies(Copies):
         """Return a context in which a reset or step that takes too long raises an exception; see `Watchdog`."""
 
         def progress() -> object:
-            # There is no limit while an actor decides. A new object differs from all earlier values, so the watchdog
-            # sees progress.
+            # An actor may take as long as it likes: a new object differs from all earlier values, and so is progress.
             return self._calls if self._calling else object()
 
         return Watchdog(self._step_timeout, progress, self._current, expendable=expendable)
@@ -143,7 +142,7 @@ class SingleCopies(Copies):
         return self._rows
 
     def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
-        """Begin episodes with the seeds in the first ended environments, put the others aside; see `begin`."""
+        """Begin episodes with `seeds` in the first ended environments, put the others aside; see `begin`."""
         self._rows, places = self._rows.copy(), ended.nonzero()[0].tolist()
         for number, place in enumerate(places):
             self._put_aside(self._running[place].env)
@@ -155,7 +154,7 @@ class SingleCopies(Copies):
         return self._rows
 
     def step(self, actions: Sequence[Any], /) -> StepOutput:
-        """Step the environments in turn; `actions` has one for each, as a `Trajectory` stores it.
+        """Step the environments in turn; `actions` has one action for each, as a `Trajectory` stores it.
 
         Raises:
             EnvironmentFault: an environment fails, or a number is not finite or beyond single precision.
@@ -181,7 +180,7 @@ class SingleCopies(Copies):
         return self._rows, rewards, terminated, truncated if truncated.any() else False
 
     def trajectory_fields(self, place: int, /) -> Mapping[str, Any]:
-        """Return the reward terms, the values in `info`, and whether the simulation diverged; see `Copies`."""
+        """Return reward terms, values in `info`, and whether the simulation diverged; see `Copies`."""
         one = self._running[place]
         terms = ((name.removeprefix("reward_"), value) for name, value in one.added_up().items())
         info = ((name, np.array(values)) for name, values in one.info.items())
@@ -194,7 +193,7 @@ class SingleCopies(Copies):
         self._running, self._free = [], []
 
     def _start(self, place: int, seed: int) -> None:
-        """Begin an episode in the copy `place`, the next one if there is none yet."""
+        """Begin an episode in the copy `place`, which may be a new one."""
         env = self._free.pop() if self._free else make_env(self._task)
         one = Running(env, {name: [] for name in self._info_names})
         self._running[place : place + 1] = [one]
@@ -208,7 +207,7 @@ class SingleCopies(Copies):
     def _put_aside(self, env: gym.Env[Any, Any]) -> None:
         """Keep an environment for later episodes, unless it has a Box2D world.
 
-        A reused world computes differently from a new one (Gymnasium issue 728), so episodes would depend on earlier
+        A reused world behaves differently from a new one (Gymnasium issue 728), so an episode would depend on earlier
         ones.
         """
         if hasattr(env.unwrapped, "world") and not self._is_single_env:
@@ -217,7 +216,7 @@ class SingleCopies(Copies):
             self._free.append(env)
 
     def _checked(self, rows: Sequence[Array], running: Sequence[Running]) -> Array:
-        """Return the rows of some episodes in single precision, all finite."""
+        """Convert rows of some episodes to single precision; raise EnvironmentFault if a value is not finite."""
         with np.errstate(over="ignore"):
             single = np.array(rows, np.float32)
         if not np.isfinite(single).all():
@@ -229,7 +228,7 @@ class SingleCopies(Copies):
 
     @contextmanager
     def _guarded(self, method: str) -> Iterator[None]:
-        """Watch a method of the environment, and raise its exceptions as faults of the environment."""
+        """Mark a call of the environment for the watchdog, and turn its exceptions into faults of the environment."""
         self._calling = True
         try:
             yield
@@ -240,7 +239,7 @@ class SingleCopies(Copies):
 
 
 def pool_for(task: Task, cores: int) -> PooledCopies | None:
-    """Return copies in an EnvPool for the task; None if EnvPool is not installed or lacks an equivalent environment."""
+    """Return copies in EnvPool for the task; None if EnvPool is not installed or has no equivalent environment."""
     plain = (
         task.gym_id in (*STEP_BY_STEP, *BY_DISTRIBUTION)
         and not task.kwargs
@@ -253,7 +252,7 @@ def pool_for(task: Task, cores: int) -> PooledCopies | None:
 
 
 class PooledCopies(Copies):
-    """Copies of an environment in EnvPool, which fixes their seeds when it makes them."""
+    """Copies of an environment in EnvPool. It takes seeds only when it makes the copies."""
 
     engine: ClassVar[str] = "envpool"
     origin: ClassVar[str] = "('gymnasium."  # see `Simulator.origin`: all of them are Gymnasium's
@@ -261,8 +260,8 @@ class PooledCopies(Copies):
 
     def __init__(self, task: Task, cores: int) -> None:
         self._task = task
-        # With one thread per core, cores are idle while threads wake up. One more thread than cores plays Hopper on two
-        # cores in five sixths of the time; two more are no faster.
+        # With one thread per core, cores idle while threads wake up. One more thread cuts the time of Hopper on two
+        # cores by a sixth; two more are no faster.
         self.threads = cores + 1 if cores > 1 else 1
         self._dtype: Any = np.float32 if task.action_space == "box" else np.int32
         self._pool: Any = None
@@ -285,7 +284,7 @@ class PooledCopies(Copies):
         return self._rows
 
     def step(self, actions: Array, /) -> StepOutput:
-        """Step all copies; see `Copies`. Raises EnvironmentFault if an observation or a reward is not finite."""
+        """Step all copies; see `Copies`. Raises EnvironmentFault if an observation or reward is not finite."""
         observations, rewards, terminated, _, info = self._pool.step(np.asarray(actions, self._dtype), self._kept)
         # Copies report in the order in which they finish.
         order = np.argsort(info["env_id"])

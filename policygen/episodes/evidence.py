@@ -1,7 +1,7 @@
-"""Evidence of a search: what its episodes show of a policy, computed when they arrive, and read by prompts.
+"""Evidence from episodes, for prompts: how they ended, where they lost reward, and what reward depends on.
 
 `make_episodes` adds to each trajectory how it ended, and what only a simulator can compute. The other functions compare
-episodes. They are pure: none plays an episode, makes an environment, or scores a policy.
+episodes. They are pure: none of them plays an episode, makes an environment or scores a policy.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from policygen.quantities.tree import slot_of
 from policygen.tasks.environments import opened
 from policygen.tasks.task import Task
 
-OUTSTANDING = 5.0  # a last reward above this many times the highest other reward marks a success
+OUTSTANDING = 5.0  # a last reward above this multiple of the highest other reward marks a success
 WEAK = 0.1  # see `account`
-THROUGHOUT = 0.8  # share of an episode's steps that counts as nearly all of them
-PARTS = 5  # equal parts of an episode, to show the reward over time
-LEAST_LOSS = 1e-6  # losses below this share of the largest reward are rounding
-STANDARD_ERRORS = 2.0  # a loss is evidence if it exceeds this many standard errors
-RELEVANT = 0.5  # an observation counts as relevant to reward or ends from this relevance on
-LEAST_EXPLAINED = 0.02  # share of a variance below which an observation explains nothing
-MOST_STEPS = 20_000  # more are thinned out before correlations with the reward are computed
+THROUGHOUT = 0.8  # from this share of its steps on, an episode counts as losing reward throughout
+PARTS = 5  # number of equal parts of an episode, to show the reward over time
+LEAST_LOSS = 1e-6  # smaller losses, relative to the largest reward, are rounding errors
+STANDARD_ERRORS = 2.0  # a loss is significant if it exceeds this number of standard errors
+RELEVANT = 0.5  # minimum relevance of a relevant observation
+LEAST_EXPLAINED = 0.02  # an observation that explains a smaller share of a variance explains nothing
+MOST_STEPS = 20_000  # maximum number of steps, evenly chosen, for correlations with the reward
 
 
 # --- one episode -----------------------------------------------------------------------------------------------------
@@ -40,13 +40,12 @@ MOST_STEPS = 20_000  # more are thinned out before correlations with the reward 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episode:
-    """An episode of the replay buffer, with the evidence computed when it arrived.
+    """An episode in the replay buffer, with the evidence computed when it was added.
 
     Attributes:
         attempt: number of the attempt that played it (0: random actions).
-        reached: whether the environment ended it for a success, see `reached_its_goal`.
-        unobserved: names and values of quantities that no policy can read, such as heights of feet: float32, shape
-            (T + 1,).
+        reached: whether it ended in success, see `reached_its_goal`.
+        unobserved: quantities that no policy can read, such as heights of feet, by name: float32, shape (T + 1,).
     """
 
     attempt: int
@@ -65,9 +64,9 @@ Heights = Callable[[npt.NDArray[Any]], Mapping[str, npt.NDArray[np.float32]]]
 
 @lru_cache(maxsize=8)
 def heights_of(task: Task) -> Heights | None:
-    """Return a function from observations, shape (T, d), to the heights in m by name, each of shape (T,).
+    """Return a function from observations, shape (T, d), to heights in m, by name, each of shape (T,).
 
-    None if the task declares none. The first observations are the positions of MuJoCo's joints, as in Gymnasium.
+    Returns None if the task declares no heights. The observations begin with the positions of MuJoCo's joints.
     """
     if not task.heights:
         return None
@@ -93,7 +92,7 @@ def heights_of(task: Task) -> Heights | None:
 
 
 def make_episodes(attempt: int, trajectories: Iterable[Trajectory], task: Task) -> list[Episode]:
-    """Return the episodes of an attempt with their evidence. The first call for a task may make its environment."""
+    """Return an attempt's episodes with their evidence. The first call for a task may make its environment."""
     heights = heights_of(task)
 
     def episode(t: Trajectory) -> Episode:
@@ -104,11 +103,11 @@ def make_episodes(attempt: int, trajectories: Iterable[Trajectory], task: Task) 
 
 
 def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
-    """Whether the environment ended an episode for its success rather than for a failure.
+    """Whether the environment ended an episode because of a success rather than a failure.
 
-    An end is a success in three cases: steps cost on average, and the last step costs no more than the cheapest other;
-    the last reward is far above all others (`OUTSTANDING`); or the return counts as solved. The last case is left out
-    if every step pays, because an earlier end then loses reward.
+    There are three cases of success: steps cost on average, and the last one costs no more than the cheapest other one;
+    the last reward is far above all others (`OUTSTANDING`); or the return counts as solved, unless every step pays, so
+    that an early end loses reward.
     """
     if not t.terminated:
         return False
@@ -122,9 +121,9 @@ def reached_its_goal(t: Trajectory, solved: float | None) -> bool:
 
 
 def quantities(t: Trajectory, reader: Reader) -> dict[str, Column]:
-    """Return all observations, features that `reader` computes, and continuous actions, by name, each of shape (T,)."""
+    """Return observations, the features of `reader`, and continuous actions, by name, each of shape (T,)."""
     task, columns = reader.task, reader.along((t.observations[:-1], t.actions))
-    # Remembered values are shown at their own step, and texts as texts.
+    # Remembered values belong to an earlier step, and texts are not numbers.
     slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
     arrays = {
         name: np.asarray(column, np.float64)
@@ -138,12 +137,12 @@ def quantities(t: Trajectory, reader: Reader) -> dict[str, Column]:
     return arrays
 
 
-# --- losses against others of the same policy, and against another ----------------------------------------------------
+# --- losses against the mean of a policy, and against another policy --------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The steps `first` to `last` in which an episode lost most: it earned `total` less than the mean of several.
+    """The steps `first` to `last` in which an episode lost most: it earned `total` less than the mean of its policy.
 
     `throughout` says that these are nearly all of its steps.
     """
@@ -158,10 +157,10 @@ def shortfall(lost: Column) -> Shortfall | None:
     """Return the consecutive steps whose losses have the highest sum; None if no step loses anything.
 
     Args:
-        lost: reward that each step of an episode earned less than the mean, shape (steps,).
+        lost: by how much the reward of each step is below the mean, shape (T,).
     """
     summed = np.concatenate([[0.0], np.cumsum(lost)])
-    gained = summed - np.minimum.accumulate(summed)  # the highest sum of steps that end here (Kadane 1984)
+    gained = summed - np.minimum.accumulate(summed)  # the highest sum of steps that ends here (Kadane 1984)
     end = int(gained.argmax())
     if not gained[end] > 0:
         return None
@@ -170,7 +169,7 @@ def shortfall(lost: Column) -> Shortfall | None:
 
 
 def mean_rewards(episodes: Sequence[Episode]) -> Column:
-    """Return the mean reward of each step, over the episodes that last so long: shape (longest episode,)."""
+    """Return the mean reward of each step over the episodes that last as long: shape (longest episode,)."""
     sums = np.zeros(max((e.trajectory.length for e in episodes), default=0))
     counts = np.zeros(len(sums))
     for e in episodes:
@@ -180,19 +179,19 @@ def mean_rewards(episodes: Sequence[Episode]) -> Column:
 
 
 def losses(t: Trajectory, mean: Column) -> Column:
-    """Return the reward of each step below the mean of several episodes, `mean_rewards`: shape (T,)."""
+    """Return by how much the reward of each step is below `mean_rewards`: shape (T,)."""
     lost = mean[: t.length] - t.rewards
-    lost[np.abs(lost) < LEAST_LOSS * np.abs(t.rewards).max(initial=0.0)] = 0.0  # rounding
+    lost[np.abs(lost) < LEAST_LOSS * np.abs(t.rewards).max(initial=0.0)] = 0.0
     return lost
 
 
 def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> tuple[dict[str, Any], Episode, int] | None:
-    """Return where a policy lost most reward against another; None if no loss is significant.
+    """Find the part of an episode in which a policy lost most reward against another; None if no loss is significant.
 
     Returns:
-        Facts for templates: the steps `first` to `last`, a fifth of the longest episode's; `mean`, the loss per episode
-        in these steps; the number of `episodes`, and whether each was `paired` with one of the same seed. Then the
-        episode with the largest loss, and the one of its steps that shows it.
+        Facts for templates: the steps `first` to `last`, a fifth of the longest episode; `mean`, the mean loss in these
+        steps; the number of `episodes`, and whether each was `paired` with one of the same seed. Then the episode with
+        the largest loss, and the step that shows it best.
     """
     seeds = {e.trajectory.seed: e for e in best}
     own = [e for e in mine if e.trajectory.seed in seeds]
@@ -217,7 +216,7 @@ def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> tuple[dict[str, An
 
 
 def _telling_step(episode: Episode, first: int, last: int) -> int:
-    """Return the last step of an episode that failed by step `last`, else the one of least reward."""
+    """Return the last step of an episode if it failed by step `last`, else the step with the lowest reward."""
     t, end = episode.trajectory, episode.trajectory.length - 1
     if episode.failed and end <= last:
         return end
@@ -225,7 +224,7 @@ def _telling_step(episode: Episode, first: int, last: int) -> int:
 
 
 def _in_parts(episodes: Sequence[Episode], bounds: npt.NDArray[np.int64]) -> Column:
-    """Return the sum of rewards in each part of each episode, 0 after its end: shape (episodes, parts)."""
+    """Return the sum of rewards in each part of each episode, counting 0 after its end: shape (episodes, parts)."""
     summed = np.zeros((len(episodes), int(bounds[-1]) + 1))
     for row, e in zip(summed, episodes, strict=True):
         row[1 : e.trajectory.length + 1] = e.trajectory.rewards
@@ -236,7 +235,7 @@ def _in_parts(episodes: Sequence[Episode], bounds: npt.NDArray[np.int64]) -> Col
 
 
 def account(episodes: Sequence[Episode], max_steps: int) -> dict[str, Any] | None:
-    """Return the sources of a policy's return over its own episodes, as plain data; None without any."""
+    """Return the sources of a policy's return in its own episodes, as plain data; None without episodes."""
     if not episodes:
         return None
     trajectories = [e.trajectory for e in episodes]
@@ -253,18 +252,17 @@ def account(episodes: Sequence[Episode], max_steps: int) -> dict[str, Any] | Non
     per_step = sum(t.episode_return for t in trajectories) / max(1, sum(t.length for t in trajectories))
     return {
         "episodes": len(trajectories),
-        # mean sum of each of the reward's terms, where the environment names them
+        # the mean sum of each reward term, if the environment reports them
         "terms": [(name, float(np.mean([s.get(name, 0.0) for s in sums]))) for name in names],
-        "parts": parts.tolist(),  # mean reward of a step in each fifth of an episode, by the episode's own length
-        # numbers of episodes that the environment ended early for a success and for a failure, and their shortest and
-        # longest lengths
+        "parts": parts.tolist(),  # the mean reward per step in each fifth of an episode
+        # numbers of episodes that ended early in success and in failure, with their shortest and longest lengths
         "reached": len(reached),
         "reached_steps": (min(reached, default=0), max(reached, default=0)),
         "failed": len(failed),
         "failed_steps": (min(failed, default=0), max(failed, default=0)),
-        # mean return that an episode loses by ending early, if each missing step earned the mean reward
+        # the mean return lost by failing early, if each missing step would earn the mean reward
         "lost": sum(max_steps - length for length in failed) * max(0.0, per_step) / len(trajectories),
-        # the part that pays least, if parts differ by more than `WEAK` of the largest in size
+        # the part that pays least, if parts differ by more than `WEAK` of the largest one
         "weakest": int(parts.argmin()) if len(parts) and np.ptp(parts) > WEAK * np.abs(parts).max() else None,
     }
 
@@ -273,10 +271,10 @@ def account(episodes: Sequence[Episode], max_steps: int) -> dict[str, Any] | Non
 
 
 def usual_of(episodes: Sequence[Episode], reader: Reader) -> dict[str, tuple[float, float]]:
-    """Return the usual range of every quantity in these episodes, within the task's bounds."""
+    """Return the usual range of every quantity in some episodes, within the task's bounds."""
     usual = usual_ranges([(quantities(e.trajectory, reader), e.failed) for e in episodes])
     for actuator in reader.task.actuators:
-        usual.pop(actuator.name, None)  # actions are a reaction to an anomaly, not a sign of it
+        usual.pop(actuator.name, None)  # actions react to an anomaly and are no sign of it
     for o in reader.task.observations:
         if o.name in usual:
             low, high = usual[o.name]
@@ -286,16 +284,21 @@ def usual_of(episodes: Sequence[Episode], reader: Reader) -> dict[str, tuple[flo
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """The shares of reward and ends that each observation explains, and its variance, by name."""
+    """How much of the reward and of the early ends each observation explains.
 
-    # A parabola over the observation after a step explains a share of the variance of the reward; a second one explains
-    # a share of the variance of early ends. Each share is divided by the largest of all observations. The relevance is
-    # the larger of the two, and 0 for observations in `derived`.
+    A parabola over the observation after a step explains a share of the variance of the reward; another one explains a
+    share of the variance of early ends. Both shares are relative to the largest of all observations.
+
+    Attributes:
+        relevance: the larger share of each observation, by name; 0 for `derived` ones.
+        variance: over all steps, by name.
+        derived: observations that follow from positions and velocities, such as forces on bodies.
+        set_points: observations that are constant within each episode and differ between episodes.
+    """
+
     relevance: Mapping[str, float]
-    variance: Mapping[str, float]  # over all steps
-    # observations that follow from positions and velocities, such as the forces on each body, and are shown after them
+    variance: Mapping[str, float]
     derived: frozenset[str] = frozenset()
-    # observations that are constant within each episode and differ between episodes, such as set-points
     set_points: frozenset[str] = frozenset()
 
     @property
@@ -311,8 +314,8 @@ NOTHING_RELEVANT = Relevance({}, {})
 def relevance_of(episodes: Sequence[Episode], task: Task) -> Relevance:
     """Return the relevance of each observation in these episodes.
 
-    The reward of the last step before an early end counts only towards the end. The part of the reward that numeric
-    actions explain by themselves is subtracted first: random actions cost a lot, which would hide the rest.
+    The last step before an early end counts towards the ends alone. The part of the reward that numeric actions explain
+    by themselves is subtracted first, because the cost of random actions would hide the rest.
     """
     names, trajectories = task.observation_names, [e.trajectory for e in episodes]
     if not trajectories or not names:
@@ -331,7 +334,7 @@ def relevance_of(episodes: Sequence[Episode], task: Task) -> Relevance:
         if task.action_space == "box":
             powers = np.column_stack([np.ones(len(inside)), actions[inside], actions[inside] ** 2])
             rest = rest - powers @ np.linalg.lstsq(powers, rest, rcond=None)[0]
-        shares = [_explained(after[inside], rest), _explained(after, ended)]
+        shares = [_explained_variance(after[inside], rest), _explained_variance(after, ended)]
         relative = [share / share.max() if share.max() >= LEAST_EXPLAINED else 0.0 * share for share in shares]
         derived = frozenset(o.name for o in task.observations if o.derived)
         found = np.where([name in derived for name in names], 0.0, np.maximum(*relative))
@@ -350,17 +353,17 @@ def set_points_of(episodes: Sequence[Episode], task: Task) -> frozenset[str]:
     return frozenset(found)
 
 
-def _explained(columns: Column, values: Column) -> Column:
+def _explained_variance(columns: Column, values: Column) -> Column:
     """Return the share of the variance of `values`, shape (n,), that a parabola over each column explains."""
     if len(values) < 3:
         return np.zeros(columns.shape[1])
-    line = _standard(columns)
-    bend = line**2 - (line**3).mean(axis=0) * line  # uncorrelated with the line
-    target = _standard(values[:, None])
-    return np.asarray(((line * target).mean(axis=0)) ** 2 + ((_standard(bend) * target).mean(axis=0)) ** 2)
+    line = _standardised(columns)
+    bend = line**2 - (line**3).mean(axis=0) * line  # not correlated with the line
+    target = _standardised(values[:, None])
+    return np.asarray(((line * target).mean(axis=0)) ** 2 + ((_standardised(bend) * target).mean(axis=0)) ** 2)
 
 
-def _standard(columns: Column) -> Column:
+def _standardised(columns: Column) -> Column:
     """Return columns minus their mean, divided by their standard deviation; zeros for a constant one."""
     spread = columns.std(axis=0)
     return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-9, spread, np.inf))

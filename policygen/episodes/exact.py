@@ -1,4 +1,4 @@
-"""Finite, known MDPs: their transitions, a policy's exact expected return, the optimum, and sampled episodes."""
+"""Finite, known MDPs: transitions, a policy's exact expected return, the optimum, and sampled episodes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from policygen.tasks.task import Task
 
 MAX_EXACT_STATES = 10_000
 MOST_SIMULTANEOUS = 2_048  # sampled episodes
-MOST_TRIED = 1_000  # maximum number of changes of one entry that are tried before a table counts as a local optimum
+MOST_TRIED = 1_000  # changes of one entry that are tried before a table counts as a local optimum
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """Transitions of an environment that publishes them in `env.unwrapped.P`, like Gymnasium's toy-text ones.
+    """The transitions of an environment that publishes them in `env.unwrapped.P`, such as Gymnasium's toy-text ones.
 
     Attributes:
         next_states, probabilities, rewards: shape (states, actions, branches), padded with probability 0.
-        continues: same shape, 1.0 where the episode continues after the branch.
-        start: distribution of the first state, shape (states,).
+        continues: the same shape; 1.0 where the episode continues after the branch, else 0.0.
+        start: the distribution of the initial state, shape (states,).
     """
 
     next_states: npt.NDArray[np.int64]
@@ -49,13 +49,13 @@ class FiniteMDP:
         return FiniteMDP(self.next_states[pairs], probabilities, rewards, continues, self.start)
 
     def action_values(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Compute the expected return of each state and action if each next state is worth `value`."""
+        """Compute the expected return of each action in each state, given the `value` of each next state."""
         after = self.rewards + self.continues * value[self.next_states]
         return np.asarray((self.probabilities * after).sum(axis=2))
 
 
 def finite_mdp(task: Task) -> FiniteMDP | None:
-    """Return the task's MDP if it is finite and known, else None."""
+    """Return the task's MDP; None unless it is finite and known."""
     with opened(task) as env, suppress(Exception):  # the environment's `P` is not a table of transitions
         return _mdp_of(env)
     return None
@@ -64,14 +64,14 @@ def finite_mdp(task: Task) -> FiniteMDP | None:
 def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
     table, start = (getattr(env.unwrapped, name, None) for name in ("P", "initial_state_distrib"))
     space, actions = env.observation_space, env.action_space
-    # Other wrappers may change observations, actions or rewards, so that `P` would be wrong.
+    # Other wrappers may change observations, actions or rewards, which would make `P` wrong.
     plain = (TimeLimit, OrderEnforcing, PassiveEnvChecker, CountedEnv)
     is_plain = all(type(wrapper) in plain or isinstance(wrapper, BorrowedEnv) for wrapper in wrappers_of(env))
     if not is_plain or not isinstance(table, dict) or start is None:
         return None
     if not isinstance(space, gym.spaces.Discrete) or not isinstance(actions, gym.spaces.Discrete):
         return None
-    if getattr(env.unwrapped, "fickle_passenger", False):  # Taxi then draws a new destination, which `P` omits
+    if getattr(env.unwrapped, "fickle_passenger", False):  # `P` omits that Taxi's destination may change
         return None
     n, m = int(space.n), int(actions.n)
     if n > MAX_EXACT_STATES or int(space.start) or len(table) != n or len(start) != n:
@@ -86,7 +86,7 @@ def _mdp_of(env: gym.Env[Any, Any]) -> FiniteMDP | None:
                 next_states[s, a, k], probabilities[s, a, k] = after, probability
                 rewards[s, a, k], continues[s, a, k] = reward, not ended
     start = np.asarray(start, np.float64)
-    # Numbers that are not an MDP are refused: the score would be wrong and yet called exact.
+    # If the numbers are not an MDP, a score would be wrong and yet called exact.
     finite = all(np.isfinite(part).all() for part in (probabilities, rewards, start))
     inside = (next_states >= 0).all() and (next_states < n).all()
     sums = np.allclose(probabilities.sum(axis=2), 1, atol=1e-6) and np.isclose(start.sum(), 1, atol=1e-6)
@@ -125,10 +125,10 @@ def _chain_with_memory(policy: Policy, mdp: FiniteMDP, max_steps: int) -> Finite
 def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) -> Score | None:
     """Compute mean and standard deviation of the undiscounted return within the step limit, without sampling.
 
-    The limit is that of the policy's own task unless `max_steps` is given. None for a policy with memory if pairs of
-    state and memory exceed `MAX_EXACT_STATES`.
+    The limit is that of the policy's own task unless `max_steps` is given. Returns None for a policy with memory if it
+    has more than `MAX_EXACT_STATES` pairs of state and memory.
 
-    Backward recursion over the remaining steps for the first and second moment of the return:
+    The method is backward recursion over the remaining steps, for the first and second moment of the return:
     V'(s) = E[r + V(s')] and M'(s) = E[r^2 + 2 r V(s') + M(s')], with V = M = 0 after the end of an episode
     (Sobel 1982, "The variance of discounted Markov decision processes").
     """
@@ -138,8 +138,8 @@ def exact_score(policy: Policy, mdp: FiniteMDP, max_steps: int | None = None) ->
     if chain is None:
         return None
     n, after, p, r = len(chain.start), chain.next_states, chain.probabilities, chain.rewards
-    # Both moments form one vector of 2 n numbers, and a step is one gather and one sum of products: with few states
-    # the number of calls determines the time. V depends only on V, so its second half has weight 0.
+    # Both moments form one vector of 2 n numbers, so that a step is one gather and one sum of products: with few
+    # states, the number of calls determines the time. V depends on V alone, so its weights of M are 0.
     read = np.concatenate([np.hstack([after, after]), np.hstack([after, after + n])])
     going = p * chain.continues
     weights = np.concatenate([np.hstack([going, np.zeros_like(p)]), np.hstack([2 * r * going, going])])
@@ -163,14 +163,14 @@ def best_return(mdp: FiniteMDP, max_steps: int) -> tuple[float, float, npt.NDArr
     Returns:
         The optimum over all policies, including those that count steps, by backward induction over the remaining steps
         (Bellman 1957); the best expected return found for a table, which cannot count steps; and that table's actions,
-        shape (states,). It starts from the actions that are best with most steps left, and is improved by
-        `improved_table`: if it does not reach the optimum, none of the tried changes of one entry improves it.
+        shape (states,). The search for it starts from the actions that are best with most steps left, and uses
+        `improved_table`.
     """
     value = np.zeros(len(mdp.start))
     choices = np.zeros(len(mdp.start), np.int64)
     for _ in range(max_steps):
         gains = mdp.action_values(value)
-        # Ties keep the action that was best with fewer steps left, so that the table does not alternate.
+        # On a tie, keep the action that was best with fewer steps left; otherwise the table could alternate.
         states = np.arange(len(gains))
         is_better = gains.max(axis=1) > gains[states, choices] + 1e-12
         choices = np.where(is_better, gains.argmax(axis=1), choices)
@@ -187,12 +187,12 @@ def improved_table(
     max_steps: int,
     enough: float = math.inf,
 ) -> tuple[npt.NDArray[np.int64], float]:
-    """Improve a table until no tried change helps, or its expected return is `enough`; return it and the return.
+    """Improve a table until no change helps, or its expected return is `enough`; return it and its expected return.
 
-    Policy iteration (Howard 1960) for the undiscounted return within the step limit: every cell takes the action of
-    highest advantage, weighted by the visits to the cell's states. Under a step limit, or if a cell has several states,
-    this can make the table worse. Then one entry changes at a time, the highest advantage first. The loop ends if the
-    first `MOST_TRIED` of these changes, or all of them, fail.
+    This is policy iteration (Howard 1960) for the undiscounted return within the step limit: every cell takes the
+    action of highest advantage, weighted by the visits to the cell's states. Under a step limit, or if a cell has
+    several states, that can make the table worse. Then one entry changes at a time, the highest advantage first, until
+    `MOST_TRIED` changes, or all of them, have failed.
 
     Args:
         entries: the action of each cell, shape (cells,).
@@ -213,7 +213,7 @@ def improved_table(
 
 
 def _changes(entries: npt.NDArray[np.int64], advantage: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield tables: first with all promising changes, then with one changed entry each."""
+    """Yield a table with all promising changes, then tables with one changed entry each."""
     improvable = advantage.max(axis=1) > 1e-12
     if improvable.any():
         yield np.where(improvable, advantage.argmax(axis=1), entries)
@@ -226,7 +226,7 @@ def _changes(entries: npt.NDArray[np.int64], advantage: npt.NDArray[np.float64])
 
 
 def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int) -> float:
-    """Compute the expected return within the step limit of the table `actions`, shape (states,)."""
+    """Compute the expected return, within the step limit, of a table of actions, shape (states,)."""
     chain = mdp.chain_of(actions)
     reward, going = (chain.probabilities * chain.rewards).sum(axis=1), chain.probabilities * chain.continues
     value = np.zeros(len(chain.start))
@@ -238,10 +238,10 @@ def expected_return(mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: i
 def weighted_advantages(
     mdp: FiniteMDP, actions: npt.NDArray[np.int64], max_steps: int
 ) -> tuple[float, npt.NDArray[np.float64]]:
-    """Compute a table's expected return, and the advantage of each other action: shape (states, actions).
+    """Compute a table's expected return, and the weighted advantage of each action: shape (states, actions).
 
-    The advantage is the policy gradient towards the other action (Sutton et al. 2000): the probability of the state
-    times the action's advantage there, summed over the steps.
+    It is the policy gradient towards the action (Sutton et al. 2000): the probability of the state times the action's
+    advantage there, summed over the steps.
     """
     states = np.arange(len(mdp.start))
     values = [np.zeros(len(states))]
@@ -263,10 +263,7 @@ def weighted_advantages(
 
 
 class Sampler(Copies):
-    """Draws episodes of at most `max_steps` steps; its copies are states.
-
-    Observations are the states, shape (k, 1), as in the environment.
-    """
+    """Samples episodes of at most `max_steps` steps from an MDP; a copy is a state, and its observation too."""
 
     engine: ClassVar[str] = "sampled"
     max_copies = MOST_SIMULTANEOUS
@@ -275,7 +272,7 @@ class Sampler(Copies):
     def __init__(self, mdp: FiniteMDP, max_steps: int) -> None:
         self._limit = max_steps
         self._actions, branches = mdp.probabilities.shape[1:]
-        # The last possible branch gets the remainder: probabilities may sum to 0.999999.
+        # The last possible branch gets the rest, because probabilities may add up to 0.999999.
         cumulative = np.cumsum(mdp.probabilities, axis=2).reshape(-1, branches)
         left = np.cumsum(mdp.probabilities[:, :, ::-1], axis=2)[:, :, ::-1].reshape(-1, branches)
         self._thresholds = [np.where(left[:, k + 1] > 0, cumulative[:, k], np.inf) for k in range(branches - 1)]
@@ -285,9 +282,9 @@ class Sampler(Copies):
         self._start = np.cumsum(mdp.start)
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Play one episode per seed; return their undiscounted returns and their lengths, both of shape (seeds,).
+        """Play one episode per seed; return their undiscounted returns and their lengths, each of shape (seeds,).
 
-        One generator, seeded by all seeds in order, draws them all.
+        One generator, seeded with all the seeds in order, draws all episodes.
         """
         self._rng = np.random.default_rng(list(map(int, seeds)))
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
@@ -297,13 +294,13 @@ class Sampler(Copies):
         return returns, lengths
 
     def begin(self, seeds: Sequence[int], /) -> Array:
-        """Draw the first states; see `Copies`."""
+        """Draw the initial states; see `Copies`."""
         self._states = self._starts(self._rng.random(len(seeds)))
         self._left = np.full(len(seeds), self._limit)
         return self._states[:, None]
 
     def step(self, actions: Array, /) -> StepOutput:
-        """Draw a transition of every copy; see `Copies`."""
+        """Draw a transition for every copy; see `Copies`."""
         pairs = self._states * self._actions + actions
         branch = pairs * self._branches
         if self._thresholds:
@@ -314,7 +311,7 @@ class Sampler(Copies):
         return self._states[:, None], self._rewards[branch], self._ends[branch], self._left == 0
 
     def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
-        """Draw the first states of the next episodes; see `Copies`."""
+        """Draw the initial states of the next episodes; see `Copies`."""
         self._states = replaced(self._states, ended, self._starts(self._rng.random(len(seeds))))
         self._left = replaced(self._left, ended, np.full(len(seeds), self._limit))
         return self._states[:, None]

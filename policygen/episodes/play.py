@@ -1,7 +1,7 @@
-"""The loop of episodes: an actor decides for copies of an environment that step together, of whatever kind.
+"""The episode loop: an actor chooses the actions for copies of an environment that step together.
 
-An actor sees the float32 rows that trajectories keep. With other digits, a policy with memory could decide differently
-when its trajectory is read again.
+Actors see the same float32 rows that trajectories store. With more digits, a policy with memory could decide
+differently when its trajectory is replayed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from policygen.tasks.task import Task
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 StepOutput = tuple[Array, Array, Flags, "bool | Flags"]
-"""Observations, float32 of shape (k, d); rewards, terminations and truncations, each of shape (k,). A truncation may be
-one value for all copies."""
+"""Observations, float32 of shape (k, d); rewards, terminations and truncations, each of shape (k,). A single truncation
+stands for all copies."""
 
 
 class Copies(ABC):
@@ -40,9 +40,9 @@ class Copies(ABC):
     Attributes:
         engine: the name of this kind of copies in scores.
         max_copies: the largest number of copies.
-        by_row: whether an actor gets single rows, not one array: few copies, so that a policy decides row by row.
-        renews: whether ended copies can begin new episodes. If not, all begin together.
-        max_idle: ended copies step on, ignored, until they are at least this share of all copies.
+        by_row: whether an actor gets a list of rows instead of one array; for few copies, that is faster.
+        renews: whether ended copies can begin new episodes. If not, all episodes begin together.
+        max_idle: ended copies keep stepping, ignored, until they make up at least this share of all copies.
     """
 
     engine: ClassVar[str]
@@ -61,31 +61,31 @@ class Copies(ABC):
 
     @abstractmethod
     def replace(self, ended: Flags, seeds: Sequence[int], /) -> Array:
-        """Begin episodes with the seeds in the first ended copies, drop the others; return all observations now.
+        """Begin episodes with `seeds` in the first ended copies, drop the other ended ones; return all observations.
 
-        There are no seeds unless the copies are renewed.
+        Without `renews`, `seeds` is empty.
         """
 
     def trajectory_fields(self, place: int, /) -> Mapping[str, Any]:
-        """Return further fields of the `Trajectory` of the copy `place`, whose episode has ended."""
+        """Return additional fields for the `Trajectory` of the copy `place`, whose episode has ended."""
         return {}
 
 
 class Step(NamedTuple):
-    """A step of all copies, each in the episode of its number in `indices`; one array until copies are replaced."""
+    """A step of all copies. Copy i plays episode `indices[i]`; `indices` changes only when copies are replaced."""
 
     indices: Indices
-    before: Array  # the observations on which the actions were decided
+    before: Array  # the observations from which the actions were chosen
     actions: Any
     rewards: Array
     after: Array
-    over: Flags | None  # the copies whose episodes end with this step; None if no copy's does
+    over: Flags | None  # whether each copy's episode ends with this step; None if none ends
     terminated: Flags
     truncated: bool | Flags
 
 
 def play(task: Task, copies: Copies, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-    """Play one episode per seed, each to its end; return them in the order of the seeds."""
+    """Play one whole episode per seed; return them in the order of the seeds."""
     played: list[Trajectory] = []
     for part in [seeds] if copies.renews else chunks(seeds, copies.max_copies):
         record, decider = _Trajectories(task, part), actor.begin(len(part))
@@ -101,7 +101,7 @@ def play(task: Task, copies: Copies, actor: Actor, seeds: Sequence[int]) -> list
 
 
 def steps(copies: Copies, decider: Decider, seeds: Sequence[int]) -> Iterator[Step]:
-    """Play one episode per seed and yield the steps; copies that are not renewed take all seeds at once."""
+    """Play one episode per seed and yield every step; copies without `renews` take all seeds at once."""
     begun = min(len(seeds), copies.max_copies)
     indices, ended = np.arange(begun), np.zeros(begun, np.bool_)
     rows = copies.begin(seeds[:begun])
@@ -133,7 +133,7 @@ def steps(copies: Copies, decider: Decider, seeds: Sequence[int]) -> Iterator[St
 
 
 def replaced(lanes: Array, ended: Flags, fresh: Array) -> Array:
-    """Return a copy of `lanes` with `fresh` values in the first ended places and without the other ended ones."""
+    """Return a copy of `lanes` with the values `fresh` in the first ended places and without the other ended places."""
     places = ended.nonzero()[0]
     lanes = lanes.copy()
     lanes[places[: len(fresh)]] = fresh
@@ -142,9 +142,9 @@ def replaced(lanes: Array, ended: Flags, fresh: Array) -> Array:
 
 @dataclass(slots=True)
 class _Segment:
-    """Steps between two changes of the copies; the first row is the observation before the first step."""
+    """The steps between two replacements of copies; the first row is the observation before the first step."""
 
-    start: int  # number of the first step
+    start: int  # the number of its first step
     rows: list[Array]
     actions: list[Any] = field(default_factory=list)
     rewards: list[Array] = field(default_factory=list)
@@ -158,7 +158,7 @@ class _Segment:
 
 
 class _Trajectories:
-    """A record of the steps of episodes."""
+    """Records steps, and returns them as trajectories."""
 
     def __init__(self, task: Task, seeds: Sequence[int]) -> None:
         self._action_dtype = np.float32 if task.has_numbers else np.int16
@@ -166,7 +166,7 @@ class _Trajectories:
         self._indices: Indices | None = None
         self._places: list[list[tuple[_Segment, int]]] = [[] for _ in seeds]
         self._ends: list[dict[str, Any]] = [{} for _ in seeds]
-        self._stops = [0] * len(seeds)  # numbers of the steps after the last ones
+        self._stops = [0] * len(seeds)  # how many steps had been played when each episode ended
 
     def add(self, step: Step, copies: Copies) -> None:
         if step.indices is not self._indices:
@@ -213,7 +213,7 @@ def _joined(parts: Sequence[Array]) -> Array:
 def play_together(
     play: Callable[[Actor, Sequence[int]], list[Trajectory]], actors: Sequence[Actor], seeds: Sequence[int], most: int
 ) -> list[list[Trajectory]]:
-    """Play each actor on the same seeds; one call of `play` plays as many actors as fit into `most` episodes."""
+    """Play every actor on the same seeds; each call of `play` gets as many actors as fit into `most` episodes."""
     if len(seeds) * 2 > most:
         return [play(actor, seeds) for actor in actors]
     played: list[list[Trajectory]] = []
@@ -225,7 +225,7 @@ def play_together(
 
 @dataclass
 class _BatchedActors:
-    """Several actors as one: the first decides in the first `each` episodes, the second in the next `each`, ..."""
+    """Several actors combined: the first decides in the first `each` episodes, the second in the next `each`, ..."""
 
     actors: Sequence[Actor]
     each: int

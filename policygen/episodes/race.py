@@ -1,11 +1,11 @@
-"""A race of two policies on shared seeds: hard requirements first, then the returns, prolonged while undecided."""
+"""Races of two policies on shared seeds: hard requirements first, then returns; longer while undecided."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from policygen.episodes.exact import FiniteMDP, exact_score
 from policygen.episodes.requirements import excess
@@ -22,9 +22,9 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
-LEAST_P = 1e-4  # smaller p-values are only said to be smaller
+LEAST_P = 1e-4  # smaller p-values are printed as `p < 0.0001`
 Entrant = Callable[[int], Score]
-"""A contender: returns its score over the first n of the shared seeds; over fewer if its budget ends before."""
+"""A contender in a race: returns its score over the first n shared seeds, or over fewer if its budget runs out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Levels:
     """The one-sided p-values of the paired test at which a race is decided.
 
     Attributes:
-        gain, loss: of a gain and of a loss; 1 for a loss: a challenger that is not ahead has lost.
-        last, most: of a gain after `most` episodes, the last ones.
+        gain, loss: the levels of a gain and of a loss. With a `loss` of 1, a challenger that is not ahead has lost.
+        last: the level of a gain after `most` episodes, the largest number.
     """
 
     gain: float = 0.05
@@ -44,36 +44,36 @@ class Levels:
 
 @dataclass
 class Course:
-    """The shared seeds of races, and the episodes of contenders on them; no contender plays a seed twice.
+    """The seeds that contenders share, and their episodes on them; no contender plays a seed twice.
 
     Attributes:
-        task: the requirements of this task are counted.
-        seeds: in order; a race of n episodes takes the first n.
-        play: plays a contender, such as a policy, on some seeds.
+        task: the task whose requirements are counted.
+        seeds: the shared seeds; a race over n episodes takes the first n.
+        play: plays a policy on some seeds.
         engine: the engine of the scores, see `Score`.
-        mdp: the known MDP, in which scores are exact; episodes are then only played for requirements.
+        mdp: the known MDP, if there is one. Scores are then exact, and episodes are played only for requirements.
     """
 
     task: Task
     seeds: Sequence[int]
-    play: Callable[[Any, tuple[int, ...]], list[Trajectory]]
+    play: Callable[[Policy, tuple[int, ...]], list[Trajectory]]
     engine: str
     mdp: FiniteMDP | None = None
 
     def __post_init__(self) -> None:
-        self._played: dict[int, tuple[Any, list[Trajectory]]] = {}
+        self._played: dict[int, tuple[Policy, list[Trajectory]]] = {}
         self.count = 0  # episodes played so far
 
-    def entrant(self, contender: Any) -> Entrant:
-        """Return the contender of a race."""
+    def entrant(self, contender: Policy) -> Entrant:
+        """Return a policy as a contender of races."""
         return partial(self.score, contender)
 
-    def played(self, contender: Any) -> list[Trajectory]:
-        """Return the episodes that a contender has played so far; the list may be extended."""
+    def played(self, contender: Policy) -> list[Trajectory]:
+        """Return the episodes that a contender has played so far, as a list that grows."""
         return self._played.setdefault(id(contender), (contender, []))[1]
 
-    def episodes(self, contender: Any, count: int) -> list[Trajectory]:
-        """Return a contender's episodes on the first `count` seeds, after playing those that are missing."""
+    def episodes(self, contender: Policy, count: int) -> list[Trajectory]:
+        """Return a contender's episodes on the first `count` seeds; play those that are missing."""
         played = self.played(contender)
         if len(played) < count:
             missing = tuple(self.seeds[len(played) : count])
@@ -81,15 +81,13 @@ class Course:
             self.count += len(missing)
         return played[:count]
 
-    def forget(self, contender: Any) -> None:
+    def forget(self, contender: Policy) -> None:
         """Delete a contender's episodes."""
         self._played.pop(id(contender), None)
 
-    def score(self, contender: Any, count: int) -> Score:
-        """Return the score over the first `count` seeds, or a policy's exact one, with violated requirements."""
-        exact = None
-        if self.mdp is not None and isinstance(contender, Policy):
-            exact = exact_score(contender, self.mdp, self.task.max_steps)
+    def score(self, contender: Policy, count: int) -> Score:
+        """Return the exact score, or the one over the first `count` seeds, with violations of requirements."""
+        exact = exact_score(contender, self.mdp, self.task.max_steps) if self.mdp is not None else None
         if exact is not None and not self.task.requirements:
             return exact
         return score_with_violations(self.task, self.episodes(contender, count), self.engine, exact)
@@ -97,7 +95,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """The scores of two policies on the same seeds, or exact ones, with violations of the task's requirements."""
+    """The scores of two policies, exact or on the same seeds, with violations of the task's requirements."""
 
     challenger: Score
     incumbent: Score
@@ -110,7 +108,7 @@ class Race:
 
     @property
     def excess(self) -> float:
-        """By how much more the challenger violates hard requirements; unless it is 0, it decides the race."""
+        """The challenger's excess violations minus the incumbent's; any difference decides the race."""
         return excess(self.challenger.violations) - excess(self.incumbent.violations)
 
     @property
@@ -125,9 +123,9 @@ class Race:
 
     @property
     def verdict(self) -> Literal["better", "worse", "equal", "undecided"]:
-        """The challenger's result: the sum of excess violations of hard requirements decides before any return.
+        """The challenger's result: fewer excess violations of hard requirements win, whatever the returns.
 
-        Of equal sums, sampled returns decide if their difference is significant; exact ones decide always.
+        If they are equal, sampled returns decide if their difference is significant; exact returns always decide.
         """
         if self.excess:
             return "worse" if self.excess > 0 else "better"
@@ -170,9 +168,9 @@ class Race:
         return f"undecided after {self.episodes} paired episodes: {'ahead' if ahead else 'behind'} {amount}{p}"
 
     def is_lost(self, margin: float) -> bool:
-        """Whether the challenger is worse, or if undecided loses more than `margin` of the incumbent's score.
+        """Whether the challenger is worse or, if undecided, behind by more than `margin`.
 
-        The margin is a share of that score or of its standard deviation, whichever is larger.
+        The margin is a share of the incumbent's score or of its standard deviation, whichever is larger.
         """
         if self.verdict != "undecided":
             return self.verdict == "worse"
@@ -180,11 +178,10 @@ class Race:
 
 
 def race(challenger: Entrant, incumbent: Entrant, lengths: Iterable[int], levels: Levels = Levels()) -> Race:
-    """Race two contenders over the first of `lengths` episodes, and over each longer one while undecided.
+    """Race two contenders over the first number of episodes in `lengths`, and over the next one while undecided.
 
     Args:
-        lengths: increasing numbers of episodes, at least one. If one of the contenders has fewer, both are compared on
-            those.
+        lengths: one or more increasing numbers of episodes. If a contender has fewer, both are compared on those.
 
     Raises:
         EnvironmentFault: the environment failed.
@@ -197,11 +194,11 @@ def race(challenger: Entrant, incumbent: Entrant, lengths: Iterable[int], levels
 
 
 def on_common_episodes(challenger: Score, incumbent: Score, levels: Levels) -> Race:
-    """Compare two scores on the seeds that both have; one may have fewer, because its budget ended."""
+    """Compare two scores on the seeds that both have; one may have fewer because its budget ran out."""
     common = min((score.episodes for score in (challenger, incumbent) if not score.exact), default=0)
     return Race(first_episodes(challenger, common), first_episodes(incumbent, common), levels)
 
 
 def lengths_up_to(episodes: int) -> tuple[int, int]:
-    """Return the lengths of a race of at most some episodes: a fifth, which shows large differences, and all."""
+    """Return the lengths of a race over at most `episodes`: a fifth, which shows large differences, and all."""
     return max(2, episodes // 5), episodes

@@ -17,8 +17,8 @@ from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.task import Requirement, Task, parsed_requirement
 
 CONFIDENCE = 0.95
-FULL_COST = 10.0  # cost of a violation at the end of a search, as a multiple of the range of returns so far
-# For each comparison, a function of its two sides: their distance from meeting it, negative where it holds with room.
+FULL_COST = 10.0  # cost of a violated requirement at the end of a search, as a multiple of the range of returns so far
+# For each comparison, the distance of its two sides from meeting it; negative where it holds with a margin.
 _DISTANCE: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.subtract,
     "<=": np.subtract,
@@ -36,11 +36,11 @@ class Violations:
 
     Attributes:
         violated: number of episodes that violated it, out of `episodes`.
-        worst: the value of the left side of its comparison at the step that was furthest from meeting it; None if the
-            condition is no comparison.
-        seed: seed of the worst episode: the one with that step or, if the condition is no comparison, the one with the
-            largest share of violating steps; None if the condition is no comparison and no episode violated it.
-        step: first step of the worst episode at which it was violated; None if it never was.
+        worst: the left side of its comparison at the step that was furthest from meeting it; None if the condition is
+            not a comparison.
+        seed: seed of the worst episode: the one with that step or, if the condition is not a comparison, the one with
+            the largest share of violating steps; None if no episode violated such a condition.
+        step: first step of the worst episode that violated it; None if none did.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Violations:
 
     @property
     def share(self) -> float:
-        """Share of the episodes that violated it."""
+        """The share of the episodes that violated it."""
         return self.violated / self.episodes if self.episodes else 0.0
 
     @property
     def upper(self) -> float:
-        """Upper end of the one-sided 95% interval of the share in all episodes (Clopper and Pearson 1934)."""
+        """The one-sided upper 95% confidence bound of the share (Clopper and Pearson 1934)."""
         from scipy.special import betaincinv  # start-up time
 
         if self.violated >= self.episodes:
@@ -68,7 +68,7 @@ class Violations:
 
     @property
     def excess(self) -> float:
-        """The share minus the allowed share; 0 if it is negative or the requirement is not hard."""
+        """How far the share exceeds the allowed one; 0 if it does not, or the requirement is not hard."""
         return max(0.0, self.share - self.allowed) if self.hard else 0.0
 
     @property
@@ -84,7 +84,7 @@ class Violations:
 
 
 def excess(violations: Sequence[Violations]) -> float:
-    """Return the sum over the requirements of `Violations.excess`."""
+    """Return the sum of `Violations.excess` over the requirements."""
     return float(sum(one.excess for one in violations))
 
 
@@ -98,34 +98,34 @@ class Sides(NamedTuple):
 
 
 class Requirements:
-    """The requirements of a task, compiled; raises TaskError if one of them cannot be read.
+    """The compiled requirements of a task.
 
-    Its methods raise TaskError if a requirement reads a number that `info` does not hold.
+    Raises TaskError if one of them cannot be parsed, and later if one reads a number that `info` does not hold.
     """
 
     def __init__(self, task: Task) -> None:
-        self._compiled = [_Compiled(task, requirement) for requirement in task.requirements]
+        self._compiled = [_CompiledRequirement(task, requirement) for requirement in task.requirements]
 
     def count(self, trajectories: Sequence[Trajectory]) -> tuple[Violations, ...]:
-        """Return for each requirement how many episodes violate it, and the worst of them."""
+        """Count the episodes that violate each requirement, and find the worst one."""
         return tuple(one.count(trajectories) for one in self._compiled)
 
     def shares(self, trajectories: Sequence[Trajectory]) -> Floats:
-        """Return shares of violating steps and mean excesses over the limit, shape (2, requirements, episodes)."""
+        """Return shares of violating steps and mean excesses over the limit: shape (2, requirements, episodes)."""
         found = [[one.in_episode(episode)[:2] for episode in trajectories] for one in self._compiled]
         return np.moveaxis(np.array(found), 2, 0)
 
     def sides(self, trajectory: Trajectory) -> list[Sides]:
-        """Return the two sides of each comparison in an episode; requirements without a comparison are left out."""
+        """Return the two sides of each comparison in an episode; requirements that are not comparisons are left out."""
         compared = [one for one in self._compiled if one.sides]
         return [Sides(one.requirement.name, one.sides[0], *one.values(trajectory)[-2:]) for one in compared]
 
 
 class Penalty:
-    """The cost of violated hard requirements in a search, which grows with the episodes that the search has played.
+    """The cost of violated hard requirements, which grows during a search.
 
     It grows from 0 to more than any difference of returns. At the start of a search most policies violate something,
-    and those that end early may violate least: with the full cost from the start, a search stays with them.
+    and those whose episodes end early may violate least. With the full cost from the start, a search would keep them.
 
     Args:
         episodes: number of episodes that the search may play.
@@ -136,13 +136,13 @@ class Penalty:
         self._hard = Requirements(replace(task, requirements=hard)) if hard else None
         self._episodes, self._played = max(1, episodes), 0
         self._lowest, self._highest = np.inf, -np.inf
-        self._furthest = np.full((len(hard), 1), 1e-12)  # largest mean excess so far
+        self._furthest = np.full((len(hard), 1), 1e-12)  # the largest mean excess so far
 
     def __call__(self, values: Floats, trajectories: Sequence[Sequence[Trajectory]]) -> Floats:
         """Return the values of some policies minus the costs of the violations in their episodes.
 
-        A violated requirement counts as 1, plus the share of violating steps, plus the mean distance from the limit
-        relative to the largest so far, so that a search can improve gradually, also where violations are rare.
+        A violated requirement costs 1, plus the share of violating steps, plus the mean distance from the limit
+        relative to the largest so far. So a search can improve gradually, even if violations are rare.
         """
         if self._hard is None:
             return values
@@ -156,18 +156,18 @@ class Penalty:
         return values - weight * np.array([cost.sum(axis=0).mean() for cost in costs])
 
 
-class _InEpisode(NamedTuple):
+class _EpisodeViolations(NamedTuple):
     """The violations of a requirement in one episode."""
 
     share: float = 0.0  # of the steps that violate it
-    excess: float = 0.0  # mean over the steps of the distance by which they violate it; 0 without a comparison
-    step: int | None = None  # the first violating one
+    excess: float = 0.0  # distance beyond the limit, averaged over the steps; 0 without a comparison
+    step: int | None = None  # the first violating step
     worst: float = np.nan  # as in `Violations`; NaN without a comparison
-    distance: float = np.nan  # how far `worst` is from meeting the comparison, negative if it meets it with room
+    distance: float = np.nan  # from `worst` to meeting the comparison; negative if it is met with a margin
 
 
-class _Compiled:
-    """A requirement whose condition, event and sides are functions of an episode's rows."""
+class _CompiledRequirement:
+    """A requirement, compiled into a function of an episode's rows."""
 
     def __init__(self, task: Task, requirement: Requirement) -> None:
         self._task, self.requirement, self._decisions = task, requirement, task.decision_names
@@ -198,9 +198,9 @@ class _Compiled:
         worst = found[where].worst if compared else None
         return Violations(*facts, worst, trajectories[where].seed, found[where].step)
 
-    def in_episode(self, trajectory: Trajectory) -> _InEpisode:
+    def in_episode(self, trajectory: Trajectory) -> _EpisodeViolations:
         if not trajectory.length:
-            return _InEpisode()
+            return _EpisodeViolations()
         holds, *others = self.values(trajectory)
         places = np.arange(len(holds))
         if self.requirement.at_end:
@@ -211,7 +211,7 @@ class _Compiled:
             required = (last >= 0) & (places - last >= (self.requirement.within or 0))
         rows = np.flatnonzero(required)
         if not len(rows):
-            return _InEpisode()
+            return _EpisodeViolations()
         broken = rows[(holds[rows] == 0) | np.isnan(holds[rows])]
         worst, distance, excess = np.nan, np.nan, 0.0
         if self.sides:
@@ -220,10 +220,12 @@ class _Compiled:
             place = int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))
             worst, distance = float(left[rows[place]]), float(beyond[place])
             excess = float(np.maximum(np.nan_to_num(beyond, posinf=0.0), 0.0).mean())
-        return _InEpisode(len(broken) / len(rows), excess, int(broken[0]) if len(broken) else None, worst, distance)
+        return _EpisodeViolations(
+            len(broken) / len(rows), excess, int(broken[0]) if len(broken) else None, worst, distance
+        )
 
     def values(self, trajectory: Trajectory) -> list[Floats]:
-        """Return condition, event (if any) and sides at the T + 1 observations, the last with the last action."""
+        """Return condition, event (if any) and sides at the T + 1 observations; the last one has the last action."""
         quantities = self._reader.along((trajectory.observations.astype(np.float64), trajectory.actions))
         actions = np.concatenate([trajectory.actions, trajectory.actions[-1:]])
         decided = decision_columns(self._task)(actions)

@@ -15,11 +15,11 @@ from policygen.episodes.requirements import Requirements, Violations
 from policygen.episodes.trajectory import Trajectory
 from policygen.tasks.task import Task
 
-CONFIDENCE = 0.95  # of the one-sided bound that must reach a target
-NEGLIGIBLE = 1e-4  # an exact score this close to the known optimum, as a share of it, counts as reaching it
-ROUNDING = 1e-9  # rounding error of exact scores
-# Episodes without a failure that show, with a confidence of 95%, that a policy fails in fewer than 1 of 100
-# (the rule of three; Hanley and Lippman-Hand, JAMA 249, 1983). Equal returns have no spread to judge by.
+CONFIDENCE = 0.95  # of the one-sided lower bound that must reach a target
+NEGLIGIBLE = 1e-4  # an exact score this close to the known optimum, relative to its size, counts as reaching it
+ROUNDING = 1e-9  # differences of exact scores up to this size are rounding errors
+# So many episodes without a failure show, with 95% confidence, that a policy fails in fewer than 1 of 100 (the rule of
+# three; Hanley and Lippman-Hand, JAMA 249, 1983).
 FAULTLESS = 300
 
 
@@ -27,9 +27,11 @@ FAULTLESS = 300
 class Score:
     """The mean return of one policy, its uncertainty, and how it was obtained.
 
-    `std` is the standard deviation of the return of an episode (not of the mean). `ci95` is the 95% interval of the
-    mean: Student's t over the episodes; a point if exact, None for a single episode. An exact score has no returns and
-    no seeds. `violations` of the task's requirements are counted in final scores and by `evaluate`.
+    Attributes:
+        std: the standard deviation of the episodes' returns (not of their mean).
+        ci95: the 95% Student's t interval of the mean; a point if exact, None for a single episode.
+        returns, seeds: of the episodes; empty if exact.
+        violations: of the task's requirements, in final scores and those of `evaluate`.
     """
 
     mean: float
@@ -43,7 +45,7 @@ class Score:
 
     @property
     def episodes(self) -> int:
-        """Number of episodes behind the score, 0 when exact."""
+        """Number of episodes of the score, 0 if exact."""
         return len(self.returns)
 
     def __repr__(self) -> str:
@@ -60,7 +62,7 @@ _UNSEEDED = ", unseeded"
 
 
 def engine_words(engine: str, task: Task) -> str:
-    """Describe the engine of a score; `, unseeded` if episodes did not follow their seeds."""
+    """Describe the engine of a score; add `, unseeded` if the environment ignores its seed."""
     return engine + _UNSEEDED * task.unseeded
 
 
@@ -70,7 +72,7 @@ def kind_of_episodes(engine: str) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number with four significant digits, from 1,000 on whole and with thousands separated; `-0` is `0`."""
+    """Format a number with four significant digits; from 1,000 on, as an integer with thousands separators."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value + 0.0:.4g}"
 
 
@@ -85,7 +87,7 @@ def episode_seeds(run_seed: int, purpose: str, count: int, first: int = 0) -> tu
 
 
 def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
-    """Compute the score from some episodes."""
+    """Compute the score of a set of episodes."""
     returns = np.array([trajectory.episode_return for trajectory in trajectories])
     return score_of_returns(returns, tuple(trajectory.seed for trajectory in trajectories), engine)
 
@@ -93,13 +95,13 @@ def sampled_score(trajectories: Sequence[Trajectory], engine: str) -> Score:
 def score_with_violations(
     task: Task, trajectories: Sequence[Trajectory], engine: str, exact: Score | None = None
 ) -> Score:
-    """Return the score of some episodes, or the exact one, with the violations of the task's requirements in them."""
+    """Return the score of the episodes, or the exact one, with their violations of the task's requirements."""
     score = exact if exact is not None else sampled_score(trajectories, engine)
     return replace(score, violations=Requirements(task).count(trajectories)) if task.requirements else score
 
 
 def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], engine: str) -> Score:
-    """Compute mean, standard deviation and interval from returns of independent episodes."""
+    """Compute mean, standard deviation and interval from the returns of independent episodes."""
     n = len(returns)
     mean = float(returns.mean())
     std = spread(returns)
@@ -109,21 +111,21 @@ def score_of_returns(returns: npt.NDArray[np.float64], seeds: tuple[int, ...], e
 
 
 def spread(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """Return the standard deviation of a sample; 0 for a single value, and for values that differ by rounding alone."""
+    """Return the standard deviation of a sample; 0 for a single value, or if values differ only by rounding errors."""
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return deviation if deviation > 1e-12 * float(np.max(np.abs(values))) else 0.0
 
 
 def standard_error(*samples: Sequence[float] | npt.NDArray[np.float64]) -> Any:
-    """Return the standard error of the sum or difference of the means of independent samples over their first axis."""
+    """Return the standard error of a sum or difference of means of independent samples, each over its first axis."""
     return np.sqrt(sum(np.var(values, axis=0, ddof=1) / len(values) for values in samples))
 
 
 def half_interval(values: Sequence[float] | npt.NDArray[np.float64], probability: float = 0.975) -> float:
-    """Return half the width of Student's t interval of the mean of n values, 95% by default; 0 for a single one.
+    """Return the half-width of Student's t interval of the mean, by default the 95% interval; 0 for a single value.
 
     Args:
-        probability: that the mean is below the upper end.
+        probability: the probability that the mean is below the upper end.
     """
     from scipy.special import stdtrit  # start-up time
 
@@ -132,13 +134,13 @@ def half_interval(values: Sequence[float] | npt.NDArray[np.float64], probability
 
 
 def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bool:
-    """Whether a score shows that the target is reached: exactly, or by its one-sided 95% bound.
+    """Whether a score shows that the target is reached: exactly, or by its one-sided lower 95% bound.
 
     Sampled scores must come from held-out episodes: on the episodes that selected a policy, its score may exceed the
-    target by luck. Returns without spread may hide rare failures, so they need `FAULTLESS` episodes.
+    target by luck. Equal returns may hide rare failures, so they need `FAULTLESS` episodes.
 
     Args:
-        slack: tolerance of an exact score, as a share of the target's size.
+        slack: tolerance for an exact score, relative to the target's size.
     """
     if score is None or target is None or not math.isfinite(score.mean):
         return False
@@ -150,18 +152,18 @@ def reaches(score: Score | None, target: float | None, slack: float = 0.0) -> bo
 
 
 def p_of_higher_mean(values: Sequence[float], others: Sequence[float]) -> float:
-    """Return the p-value of Welch's one-sided t-test: that the mean is not above that of independent others."""
+    """Return the p-value of Welch's one-sided t-test of whether the mean of `values` exceeds that of `others`."""
     from scipy.stats import ttest_ind  # start-up time
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # all returns are equal: the p-value is 0
+        warnings.simplefilter("ignore", RuntimeWarning)  # if all values are equal, the p-value is 0
         return float(ttest_ind(values, others, equal_var=False, alternative="greater").pvalue)
 
 
 def first_episodes(score: Score, count: int) -> Score:
     """Restrict a score to the first `count` of its seeds.
 
-    An exact score stays as it is. So does any score if `count` is 0, the number of episodes behind an exact score.
+    An exact score stays as it is. So does any score if `count` is 0, the number of episodes of an exact score.
     """
     if score.exact or count == 0 or score.episodes == count:
         return score
@@ -171,9 +173,9 @@ def first_episodes(score: Score, count: int) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The paired difference of two scores: the gain, half the width of its 95% interval, and a one-sided p-value.
+    """The paired difference of two scores: the gain, the half-width of its 95% Student's t interval, and a p-value.
 
-    A small `p` shows that the gain is above 0. The interval is Student's t.
+    A small `p`, which is one-sided, shows that the gain is above 0.
     """
 
     gain: float
@@ -184,8 +186,8 @@ class Difference:
 def difference(challenger: Score, incumbent: Score) -> Difference:
     """Return the difference of two scores on the same seeds.
 
-    They are compared by Student's paired t-test. For two exact scores the p-value is 0 or 1; if one is exact, the
-    other's episodes are tested against it.
+    The test is Student's paired t-test. For two exact scores the p-value is 0 or 1; if one is exact, the other's
+    episodes are tested against it.
 
     Raises:
         ValueError: their seeds differ.

@@ -10,30 +10,30 @@ import numpy.typing as npt
 
 Column = npt.NDArray[np.float64]
 
-LONGEST_LOOK = 800  # last steps of an episode that are searched for a rhythm
-LEAST_CORRELATION = 0.5  # least autocorrelation at a lag of one period for a rhythm
-NEARLY = 0.8  # the first peak of the autocorrelation that has this share of its highest peak gives the period
-LEAST_PERIODS = 2.5  # periods that the searched steps must contain
-LAST_MOMENTS = 60  # steps before a failure that are left out of usual ranges, at most a third of the episode
-LEAST_USUAL = 50  # least number of steps for a usual range
+LONGEST_LOOK = 800  # number of last steps of an episode that are searched for a rhythm
+LEAST_CORRELATION = 0.5  # minimum autocorrelation at a lag of one period
+NEARLY = 0.8  # the first peak of the autocorrelation with at least this share of the highest one gives the period
+LEAST_PERIODS = 2.5  # number of periods that the searched steps must contain
+LAST_MOMENTS = 60  # steps before a failure that do not count towards usual ranges; at most a third of the episode
+LEAST_USUAL = 50  # minimum number of steps for a usual range
 USUAL_QUANTILES = (0.005, 0.995)
-MARGIN = 0.25  # added to the usual range on either side, as a share of it
+MARGIN = 0.25  # added to a usual range on either side, as a share of its width
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One quantity over one episode, whose least and largest values are `low` and `high`."""
+    """One quantity in one episode; its values lie between `low` and `high`."""
 
     name: str
     low: float
     high: float
-    saturated: float | None = None  # share of the steps at a limit of the actuator; None if the quantity has no limits
-    period: int | None = None  # steps from one swing to the next; None without a rhythm
+    saturated: float | None = None  # share of the steps at a limit of the actuator; None without limits
+    period: int | None = None  # in steps; None without a rhythm
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """The first quantity that leaves its usual range for good: the step, and the usual range `low` to `high`."""
+    """The first quantity that leaves its usual range, `low` to `high`, for good; and the step at which it does."""
 
     name: str
     step: int
@@ -47,10 +47,10 @@ def ranges(columns: Mapping[str, Column]) -> tuple[Signal, ...]:
 
 
 def rhythms(columns: Mapping[str, Column], limits: Mapping[str, tuple[float, float]]) -> tuple[tuple[Signal, ...], str]:
-    """Return range, saturation and rhythm of each column of shape (T,), and the name of the most rhythmic signal.
+    """Return range, saturation and rhythm of each column of shape (T,), and the name of the most rhythmic one.
 
-    The period is the lag of the first high peak of the autocorrelation. Rhythms are searched without the first fifth of
-    the episode, its start; range and saturation are those of the whole episode.
+    The period is the lag of the first high peak of the autocorrelation, without the first fifth of the episode, its
+    start. Range and saturation are those of the whole episode.
     """
     periods = {name: _period(values) for name, values in columns.items()}
     reference = max(periods, key=lambda name: periods[name][1], default="")
@@ -65,8 +65,8 @@ def rhythms(columns: Mapping[str, Column], limits: Mapping[str, tuple[float, flo
     return tuple(found), reference if reference and periods[reference][0] is not None else ""
 
 
-def _steady(values: Column) -> Column:
-    """Return the part of a signal that is searched for a rhythm, without its linear trend."""
+def _detrended(values: Column) -> Column:
+    """Return the part of a signal that is searched for a rhythm, with its linear trend removed."""
     part = values[len(values) // 5 :][-LONGEST_LOOK:]
     steps = np.arange(len(part))
     if len(part) < 4:
@@ -77,14 +77,14 @@ def _steady(values: Column) -> Column:
 
 def _period(values: Column) -> tuple[int | None, float]:
     """Return the period in steps and the autocorrelation at it; (None, 0) without a rhythm."""
-    part = _steady(values)
+    part = _detrended(values)
     n = len(part)
     power = float(part @ part)
     if n < 8 or power < 1e-12 * n:
         return None, 0.0
     spectrum = np.fft.rfft(part, 2 * n)
     correlation = np.fft.irfft(np.abs(spectrum) ** 2)[: int(n / LEAST_PERIODS) + 2]
-    # Fewer products are summed at a longer lag.
+    # At a longer lag, fewer products are summed.
     correlation = correlation / power * n / (n - np.arange(len(correlation)))
     below = np.flatnonzero(correlation < 0)
     if not len(below):
@@ -93,13 +93,13 @@ def _period(values: Column) -> tuple[int | None, float]:
     peaks = np.flatnonzero((later[1:-1] >= later[:-2]) & (later[1:-1] > later[2:])) + 1
     if not len(peaks) or later[peaks].max() < LEAST_CORRELATION:
         return None, 0.0
-    # The first peak that is nearly the highest: the later ones are multiples of it.
+    # Later peaks are multiples of the first one that is nearly the highest.
     peak = int(peaks[later[peaks] >= NEARLY * later[peaks].max()][0])
     return int(below[0]) + peak, float(later[peak])
 
 
 def first_anomaly(columns: Mapping[str, Column], usual: Mapping[str, tuple[float, float]]) -> Anomaly | None:
-    """Return the first quantity that leaves its usual range and does not come back before the end of the episode."""
+    """Return the first quantity that leaves its usual range and stays outside until the end of the episode."""
     found: Anomaly | None = None
     for name, (low, high) in usual.items():
         inside = np.flatnonzero((columns[name] >= low) & (columns[name] <= high))
@@ -112,7 +112,8 @@ def first_anomaly(columns: Mapping[str, Column], usual: Mapping[str, tuple[float
 def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[str, tuple[float, float]]:
     """Return the usual range of each quantity, by name, without the last steps before a failure.
 
-    `episodes` holds the columns of each episode and whether it failed. The result is empty if too few steps are left.
+    Args:
+        episodes: the columns of each episode, and whether it failed. If too few steps are left, the result is empty.
     """
     kept = [
         {
@@ -135,10 +136,9 @@ def usual_ranges(episodes: Sequence[tuple[Mapping[str, Column], bool]]) -> dict[
 
 
 def largest_rise(values: Sequence[float], width: int) -> int:
-    """Return the step of the most significant rise: the mean of the `width` next values against the `width` before.
+    """Return the step of the most significant rise: of the mean of the next `width` values over that of the last ones.
 
-    The next values begin at the step itself. Each difference of the two means is divided by the standard deviation that
-    it would have for values without a trend.
+    Each difference of the two means is divided by the standard deviation that it would have without a trend.
     """
     if len(values) < 2:
         return 0

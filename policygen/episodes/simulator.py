@@ -1,8 +1,8 @@
-"""Play and score episodes: in one process with the copies that suit the task, and on all cores.
+"""Play and score episodes, in one process or on all cores.
 
-An episode depends only on its policy and its seed. So policies played on the same seeds get the same starts (common
-random numbers), and the number of processes never changes a score. No episode is cut when another one ends, so lengths
-are unbiased.
+An episode depends only on its policy and its seed. So policies played on the same seeds get the same initial states
+(common random numbers), and the number of processes never changes a score. No episode is cut short when another one
+ends, so lengths are unbiased.
 """
 
 from __future__ import annotations
@@ -27,30 +27,29 @@ from policygen.tasks.environments import is_picklable, make_env, of_gymnasium_or
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory
 from policygen.tasks.task import Task
 
-# Less work than this is played in this process: workers take milliseconds to get their work, and seconds to start.
+# Smaller amounts of work are played in this process: sending work to a process takes milliseconds, starting it seconds.
 SECONDS_WORTH_SHARING = 0.3
 SECONDS_WORTH_STARTING = 3.0
-TIMED_FIRST = 2  # episodes played to measure the time of one
+TIMED_FIRST = 2  # episodes played to measure the time that one takes
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class Simulator(AbstractContextManager["Simulator"]):
-    """Plays episodes of one task and keeps its environments for reuse; close it, or use it with `with`.
+    """Plays episodes of one task and keeps its environments for reuse; close it, or use it in a `with` statement.
 
-    The process in which it plays, a worker or the program itself, watches that no reset or step takes too long. Copies
-    of policygen's own, in numpy or EnvPool, need no watch.
+    A watchdog in the playing process stops a reset or step that takes too long. Copies in numpy or EnvPool need none.
 
     Args:
         step_timeout: limit on one step in seconds, see `Watchdog`.
         expendable: whether the process may be ended if a step cannot be interrupted, see `Watchdog`.
-        vectorise: whether a vectorised form may play; it asks the actor for actions in ended episodes, too.
-        pool: copies to play with instead of those that suit the task.
+        vectorise: whether copies in numpy may play; they also ask the actor for actions in ended episodes.
+        pool: copies to play with; by default those that suit the task.
 
     Attributes:
         engine: the kind of copies: `vector` (in numpy, all at once), `envpool`, or `copies` (stepped in turn); `copies,
             unseeded` if the environment ignores its seed.
-        steps: number of steps that its environments have taken, also in episodes that failed; in numpy and EnvPool, of
-            episodes that ended.
+        steps: number of steps that its environments have taken, including those of episodes that failed; in numpy and
+            EnvPool, those of episodes that ended.
         origin: a text that identifies the environment of the task in this process, see `environments.origin`.
     """
 
@@ -87,7 +86,7 @@ class Simulator(AbstractContextManager["Simulator"]):
             except BaseException:
                 self.close()
                 raise
-            finally:  # copies of policygen's own step no environment
+            finally:  # copies in numpy and EnvPool step no environment of Gymnasium
                 self.steps += steps_taken() - before or sum(one.length for one in played)
 
     def __enter__(self) -> Self:
@@ -97,7 +96,7 @@ class Simulator(AbstractContextManager["Simulator"]):
         self.close()
 
     def close(self) -> None:
-        """Close the environments of this process; idle workers end by themselves."""
+        """Close the environments of this process; idle worker processes end by themselves."""
         self._copies.close()
 
 
@@ -108,15 +107,15 @@ def _copies_of(task: Task, step_timeout: float, vectorise: bool) -> SingleCopies
 
 
 class ParallelSimulator(Simulator):
-    """Plays episodes as a `Simulator` does, in `jobs` processes if the work is large enough.
+    """A simulator that plays in several processes if the work is large enough.
 
     Args:
         jobs: number of processes, or of cores for EnvPool; by default all usable cores.
-        use_pool: whether EnvPool may play if it is installed and has an equivalent environment.
+        use_pool: whether EnvPool may play, if it is installed and has an equivalent environment.
 
     Attributes:
-        steps: as in `Simulator`, in all processes.
-        isolated: whether even small work is played in other processes, so that a crash does not end this one.
+        steps: as in `Simulator`, for all processes together.
+        isolated: whether other processes play all episodes, so that a crash does not end this one.
     """
 
     def __init__(
@@ -130,11 +129,11 @@ class ParallelSimulator(Simulator):
 
     @property
     def foreign(self) -> bool:
-        """Whether the environment is neither one of Gymnasium nor one of policygen."""
+        """Whether the environment is neither Gymnasium's nor policygen's own."""
         return not of_gymnasium_or_ours(self.origin)
 
     def play(self, actor: Actor, seeds: Sequence[int]) -> list[Trajectory]:
-        """Play one episode per seed, see `Simulator`; only an actor that is `independent` plays in other processes."""
+        """Play one episode per seed, see `Simulator.play`; only `independent` actors play in other processes."""
         if not actor.independent:
             return super().play(actor, seeds)
         if self._has_to_be_timed(len(seeds) - TIMED_FIRST):
@@ -149,7 +148,7 @@ class ParallelSimulator(Simulator):
         return results
 
     def play_many(self, actors: Sequence[Actor], seeds: Sequence[int]) -> list[list[Trajectory]]:
-        """Play each independent actor on the same seeds; see `Simulator.play`."""
+        """Play several independent actors on the same seeds; see `Simulator.play`."""
         if not self._copies.by_row:
             return play_together(self._play_here, actors, seeds, self._copies.max_copies)
         if self._has_to_be_timed((len(actors) - 1) * len(seeds)):
@@ -171,11 +170,11 @@ class ParallelSimulator(Simulator):
         return self.jobs > 1 and episodes > 1 and self._copies.by_row and self.task.gym_id not in _local_ids
 
     def _play_in_workers(self, work: Sequence[tuple[Actor, list[int]]]) -> list[list[Trajectory]] | None:
-        """Play work in worker processes; None if it is too small for them, or they lack the environment."""
+        """Play in worker processes; return None if the work is too small, or they cannot make the environment."""
         global _workers_started
         episodes = sum(len(seeds) for _, seeds in work)
         if self.isolated:
-            # EnvPool distributes its episodes itself.
+            # EnvPool has threads of its own.
             share = self._copies.engine != "envpool" and self._picklable and self.task.gym_id not in _local_ids
         else:
             least = SECONDS_WORTH_SHARING if _workers_started else SECONDS_WORTH_STARTING
@@ -186,16 +185,16 @@ class ParallelSimulator(Simulator):
         from loky.process_executor import TerminatedWorkerError
 
         _workers_started, started = True, time.perf_counter()
-        # This process has made the environment, so the workers need not check trust.
+        # Trust was checked when this process made the environment.
         play = partial(_play_in_worker, self.task.trusted(), self.origin, self.step_timeout)
         pool = get_reusable_executor(max_workers=self.jobs, timeout=60, env=_ONE_THREAD)
         try:
             results = list(pool.map(play, *zip(*work, strict=True)))
         except TerminatedWorkerError:
-            self.steps += episodes * self.task.most_steps  # how many it took is unknown
+            self.steps += episodes * self.task.most_steps  # the true number is unknown
             raise EnvironmentFault(
-                f"a process that played {self.task.gym_id} was killed: the environment crashed, did not answer within"
-                f" {3 * self.step_timeout:g} s, or wanted too much memory; fewer processes need less: --jobs 1"
+                f"a process playing {self.task.gym_id} was killed: the environment crashed, did not answer within"
+                f" {3 * self.step_timeout:g} s, or ran out of memory; one process needs less: --jobs 1"
             ) from None
         except BrokenProcessPool:  # the workers cannot unpickle the work
             results = [None]
@@ -214,7 +213,7 @@ class ParallelSimulator(Simulator):
 
 
 _workers_started = False
-# Ids that only this process has registered, for example in a script, a notebook or a test.
+# Ids registered only in this process, for example by a script or a notebook.
 _local_ids: set[str] = set()
 _simulators: dict[str, Simulator] = {}
 
@@ -226,7 +225,7 @@ def _play_in_worker(
 
     Returns:
         The episodes, or the failure that ended them, and the number of steps they took; None if the task's id is
-        unknown here or means another environment than `expected`.
+        unknown in this process or names another environment than `expected`.
     """
     token = task.given.token if task.given is not None else ""
     read = task.info_names
@@ -234,7 +233,7 @@ def _play_in_worker(
     if key not in _simulators:
         try:
             _simulators[key] = Simulator(task, step_timeout, expendable=True)
-        except Exception:  # the environment works in the main process, so the worker lacks something
+        except Exception:  # it works in the main process, so the worker lacks something
             return None
     simulator = _simulators[key]
     if simulator.origin != expected:
@@ -255,13 +254,13 @@ def evaluate(
     *,
     isolate_foreign: bool = False,
 ) -> Score:
-    """Score a policy: exactly if possible, else over one episode per seed; count violations of the task's requirements.
+    """Score a policy exactly if possible, else over one episode per seed; count violations of the task's requirements.
 
     Args:
-        policy: any policy; its own task unless `task` is given.
-        seeds: environment seeds. An exact score needs none, but requirements of the task are checked in their episodes.
+        seeds: environment seeds. An exact score needs them only for the requirements.
+        task: the task to play; by default the policy's own.
         jobs, step_timeout: as in `ParallelSimulator`.
-        isolate_foreign: whether an environment of another package always plays in other processes.
+        isolate_foreign: whether only other processes play an environment from another package.
     """
     task = task or policy.task
     with ParallelSimulator(task, jobs, step_timeout=step_timeout) as players:

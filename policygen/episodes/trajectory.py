@@ -1,4 +1,4 @@
-"""Episodes as arrays, and the protocols of actors, which choose the actions in them."""
+"""Episodes as arrays, protocols of actors, which choose the actions, and actors that choose at random."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Trajectory:
         episode_return: undiscounted sum of rewards, added in double precision.
         seed: seed of the environment's reset.
         terminated, truncated: whether the environment, or a time limit, ended the episode.
-        terms: the sum of each reward term that the environment reports (`reward_...`, `..._penalty` and `..._cost` in
-            `info`, as MuJoCo's do).
+        terms: the sum of each reward term that the environment reports in `info` (`reward_...`, `..._penalty` or
+            `..._cost`, as in MuJoCo environments).
         unstable: whether the environment reports that the simulation diverged.
-        info: the values in `info` that requirements of the task read, each of shape (T + 1,), NaN where there is none;
-            not kept in files.
+        info: the values in `info` that the task's requirements read, each of shape (T + 1,), NaN where missing; not
+            stored in files.
     """
 
     observations: npt.NDArray[np.float32]
@@ -52,23 +52,23 @@ class Trajectory:
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield the items at most `size` at a time."""
+    """Yield the items in chunks of at most `size`."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 class Decider(Protocol):
-    """The part of an actor that decides in n simultaneous episodes, which have the indices 0 to n - 1."""
+    """Chooses the actions in n simultaneous episodes, which have the indices 0 to n - 1."""
 
     def decide(self, observations: Rows, indices: Indices, /) -> Sequence[Any] | npt.NDArray[Any]:
-        """Return the next action of each of the episodes `indices`, as a `Trajectory` stores it.
+        """Return the next action in each of the episodes `indices`, as a `Trajectory` stores it.
 
-        An episode begins with its first decision; every call is its next step. Ended episodes may appear in a few more
-        calls; their actions are ignored.
+        An episode begins with its first decision; each call is its next step. Episodes that have ended may appear in a
+        few more calls; their actions are ignored.
 
         Args:
-            observations: one flattened observation per row: an array of shape (k, d), or a sequence of k rows of shape
-                (d,) if the environments are stepped one by one.
+            observations: one flattened observation per episode: an array of shape (k, d), or a sequence of k rows of
+                shape (d,) if the environments are stepped in turn.
             indices: the episodes, each at most once, in the order of `observations`.
         """
         ...
@@ -76,16 +76,16 @@ class Decider(Protocol):
 
 @runtime_checkable
 class StepObserver(Protocol):
-    """A decider that gets the reward of each decision and each finished episode, in environments stepped one by one."""
+    """A decider that gets the reward of each decision, and each finished episode; only for copies stepped in turn."""
 
     def observe_step(self, index: int, reward: float, ended: Trajectory | None, /) -> None:
-        """Record the reward of the last decision in episode `index`, and the whole episode if it has ended."""
+        """Observe the reward of the last decision in episode `index`, and the whole episode if it has ended."""
         ...
 
 
 @runtime_checkable
 class LearningDecider(Protocol):
-    """A decider that learns while it plays: it gets the results of a step in all its episodes before the next step."""
+    """A decider that learns while it plays: it gets the results of each step before it decides on the next."""
 
     def learn(
         self,
@@ -95,41 +95,42 @@ class LearningDecider(Protocol):
         terminated: npt.NDArray[np.bool_],
         /,
     ) -> None:
-        """Observe the results of the last decision in each of the episodes `indices`; none had ended before.
+        """Observe the results of the last decision in each of the episodes `indices`, which had not ended before it.
 
         Args:
             indices: the episodes, as in `Decider.decide`.
             observations: the observations after the step, in the form of `Decider.decide`.
             rewards: shape (k,).
-            terminated: whether the environment ended the episode, shape (k,); false for truncation, where future
-                rewards would still count.
+            terminated: whether the environment ended the episode, shape (k,); false if a time limit did,
+                because later rewards would still count.
         """
         ...
 
 
-STRENGTHS = (1.0, 1.0, 0.3, 0.1)  # of the random actions of successive episodes, as a share of their range
+# Ranges of the numeric random actions in successive episodes, as shares of the full range.
+STRENGTHS = (1.0, 1.0, 0.3, 0.1)
 
 
 class Actor(Protocol):
-    """A source of actions: a policy, with memory or without, random numbers, a model.
+    """A source of actions: a policy, a random generator or a language model.
 
     Other processes may play with pickled copies of an independent actor.
     """
 
     @property
     def independent(self) -> bool:
-        """Whether an episode depends only on its seed and the actor's decisions in it, not on other episodes."""
+        """Whether an episode does not depend on other episodes that the actor played."""
         ...
 
     def begin(self, episodes: int, /) -> Decider:
-        """Begin new episodes, independent of earlier ones."""
+        """Return a decider for new episodes."""
         ...
 
 
 class RandomActor:
-    """An actor that draws uniformly random actions, for the episodes before the first policy."""
+    """An actor that draws uniformly distributed actions, for the episodes before the first policy."""
 
-    independent = False  # an episode depends on earlier ones: the generator continues
+    independent = False  # the generator's state depends on earlier episodes
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
@@ -153,11 +154,11 @@ class RandomActor:
 
 
 class HeldRandomActor(RandomActor):
-    """An actor that repeats each random action for a few steps, to move a slow system; plays episodes one by one.
+    """An actor that repeats each random action for a few steps, to move a slow system; it plays one episode at a time.
 
-    Each episode draws its own mean number of steps per action: at least 1, at most 20 or, if larger, a 25th of the step
-    limit. Successive episodes reduce the range of numeric actions around its middle to the shares `STRENGTHS`, in turn:
-    strong actions may end episodes before they show the states that matter.
+    Each episode draws its own mean number of steps per action: at least 1, at most 20 or a 25th of the step limit,
+    whichever is larger. Successive episodes shrink the range of numeric actions around its middle by the factors
+    `STRENGTHS`, in turn, because strong actions may end an episode before it shows the states that matter.
     """
 
     def __init__(self, task: Task, seed: int) -> None:
@@ -168,7 +169,7 @@ class HeldRandomActor(RandomActor):
         self._middle = np.array([0.0 if a.is_choice else (a.low + a.high) / 2 for a in task.actuators])
 
     def begin(self, episodes: int, /) -> HeldRandomActor:
-        """Begin an episode with a new mean number of repetitions."""
+        """Draw the mean number of steps per action for the next episode."""
         self._change = 1 / float(np.exp(self._rng.uniform(0, np.log(self._longest))))
         self._held: npt.NDArray[Any] | None = None
         self._strength = STRENGTHS[self._episodes % len(STRENGTHS)]
@@ -176,7 +177,7 @@ class HeldRandomActor(RandomActor):
         return self
 
     def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
-        """Return the last action, or now and then a new one."""
+        """Return the previous action or, with a fixed probability, a new one."""
         if self._held is None or self._rng.random() < self._change:
             actions = super().decide(observations, indices)
             if self._strength < 1 and self._numbers.any():

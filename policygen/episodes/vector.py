@@ -1,9 +1,9 @@
-"""Play many copies of an environment at once in numpy, bit for bit equal to single environments.
+"""Step many copies of an environment at once in numpy, bit for bit equal to single environments.
 
-It covers classic control and policygen's own dynamics (`Dynamics`). The equations of classic control are those of
-`gymnasium.envs.classic_control` and of policygen's loaded pendulum, with the environment's constants. For equal
-results, operations have the same order and precision, and squares and cosines use the same functions: the C library's
-`pow(x, 2)` differs from `x * x` for one number in a thousand.
+This covers classic control and policygen's own dynamics (`Dynamics`). The equations are those of
+`gymnasium.envs.classic_control`, with the environment's constants. To get equal results, operations have the same order
+and precision, and squares and cosines use the same functions: the C library's `pow(x, 2)` differs from `x * x` for one
+number in a thousand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from policygen.tasks.environments import CountedEnv, origin
 from policygen.tasks.faults import close, fault, name_of, wrappers_of
 
 VECTOR_COPIES = 1_024  # simultaneous episodes
-_AHEAD = 64  # steps of noise drawn at once: calling a generator costs as much as hundreds of numbers
+_AHEAD = 64  # steps of noise drawn at once: calling a generator costs as much as drawing hundreds of numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class StepResult:
 
 
 class Noise:
-    """Standard normal noise of n copies, `width` numbers per step of each.
+    """Standard normal noise for n copies, `width` numbers per step and copy.
 
     Args:
         generators: one for each seed.
-        copies: the number of each copy's generator, shape (n,).
+        copies: the index of each copy's generator, shape (n,).
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class Noise:
 
 
 class Dynamics(ABC):
-    """The start and step of an environment, for n copies at once.
+    """The initial state and the step of an environment, for n copies at once.
 
     Attributes:
         observation_space: observation space of one copy.
         actions: number of actions; they are 0 to `actions` - 1.
-        noise_width: standard normal numbers per step of one copy.
+        noise_width: number of standard normal numbers per step and copy.
     """
 
     observation_space: ClassVar[gym.spaces.Box]
@@ -91,7 +91,7 @@ class Dynamics(ABC):
 
     @abstractmethod
     def start(self, random: np.random.Generator) -> tuple[Array, Array]:
-        """Return the state of one new copy, shape (numbers,), and its first observation, shape (d,)."""
+        """Return the initial state of one copy, shape (numbers,), and its first observation, shape (d,)."""
 
     @abstractmethod
     def advance(self, state: Array, actions: npt.NDArray[np.integer[Any]], noise: Array) -> StepResult:
@@ -99,7 +99,7 @@ class Dynamics(ABC):
 
 
 class DynamicsEnv(gym.Env[Any, Any]):
-    """A single environment that moves by `dynamics`."""
+    """A single environment with the given `dynamics`."""
 
     dynamics: ClassVar[Dynamics]
 
@@ -140,14 +140,14 @@ Advance = Callable[[Any, Array, npt.NDArray[Any]], StepResult]
 
 
 def has_vector_form(env: gym.Env[Any, Any]) -> bool:
-    """Whether `VectorCopies` plays the same episodes: no wrapper changes observations, actions or rewards."""
+    """Whether `VectorCopies` can play the environment: it has equations here, and no wrapper changes what it does."""
     if any(type(wrapper) not in (TimeLimit, OrderEnforcing, CountedEnv) for wrapper in wrappers_of(env)):
         return False
     return type(env.unwrapped) in ADVANCES or isinstance(env.unwrapped, DynamicsEnv)
 
 
 class VectorCopies(Copies):
-    """Copies of an environment with `has_vector_form`; each starts as a single environment does with its seed."""
+    """Copies of an environment with `has_vector_form`; each starts like a single environment with its seed."""
 
     engine: ClassVar[str] = "vector"
     max_copies = VECTOR_COPIES
@@ -175,7 +175,7 @@ class VectorCopies(Copies):
         return self._rows
 
     def step(self, actions: npt.NDArray[Any], /) -> StepOutput:
-        """Step every copy, even if its episode has ended; see `Copies`.
+        """Step every copy, including those whose episodes have ended; see `Copies`.
 
         Raises:
             EnvironmentFault: there is no such action.
@@ -207,7 +207,7 @@ class VectorCopies(Copies):
 
 
 def _clipped(values: Array, low: float, high: float) -> Array:
-    """Clip in two steps: for few copies four times as fast as `np.clip`."""
+    """Clip values; for few copies, twice as fast as `np.clip`."""
     clipped: Array = np.minimum(np.maximum(values, low), high)
     return clipped
 
@@ -230,7 +230,7 @@ def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     k4 = _accelerations(env, state + step * k3, torque)
     state = state + step / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4)
     angles, speeds = state[:2], state[2:]
-    while np.abs(angles).max() > np.pi:  # angles above pi first, as in Gymnasium
+    while np.abs(angles).max() > np.pi:  # those above pi first, as in Gymnasium
         angles[:] = np.where(angles > np.pi, angles - 2 * np.pi, np.where(angles < -np.pi, angles + 2 * np.pi, angles))
     speeds[0] = _clipped(speeds[0], -env.MAX_VEL_1, env.MAX_VEL_1)
     speeds[1] = _clipped(speeds[1], -env.MAX_VEL_2, env.MAX_VEL_2)
@@ -240,7 +240,7 @@ def _acrobot(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
 
 
 def _accelerations(env: Any, state: Array, torque: Array) -> Array:
-    """Compute `AcrobotEnv._dsdt`: derivatives of angles and speeds of n copies, shape (4, n)."""
+    """Compute `AcrobotEnv._dsdt`: the derivatives of angles and speeds, shape (4, n)."""
     m1, m2, c1, c2 = env.LINK_MASS_1, env.LINK_MASS_2, env.LINK_COM_POS_1, env.LINK_COM_POS_2
     l1, inertia, g = env.LINK_LENGTH_1, env.LINK_MOI, 9.8
     angle1, angle2, rate1, rate2 = state
@@ -291,7 +291,7 @@ def _mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResu
 def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
     """Compute `Continuous_MountainCarEnv.step`, which uses single precision after its first step.
 
-    A force within its limits has the action's precision; a clipped one is a Python float, and so is the acceleration.
+    In Gymnasium, a force within its limits has the action's precision, while a clipped force is a Python float.
     """
     position, velocity = state
     requested = actions[:, 0]
@@ -310,12 +310,12 @@ def _continuous_mountain_car(env: Any, state: Array, actions: npt.NDArray[Any]) 
 
 
 def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepResult:
-    """Compute one step of `PendulumEnv`; an optional third state variable is a torque added to the motor's."""
+    """Compute `PendulumEnv.step`; an optional third state variable is a torque added to that of the motor."""
     angle, speed = state[:2]
     torque = _clipped(actions, -env.max_torque, env.max_torque)[:, 0]
     pull = torque + state[2] if len(state) > 2 else torque
     upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
-    effort = np.array([one**2 for one in torque], torque.dtype)  # in the torque's own precision, unlike `float_power`
+    effort = np.array([one**2 for one in torque], torque.dtype)  # in the torque's precision, unlike `float_power`
     costs = _squared(upright) + 0.1 * _squared(speed) + 0.001 * effort
     speed = speed + (3 * env.g / (2 * env.l) * np.sin(angle) + 3.0 / (env.m * env.l**2) * pull) * env.dt
     speed = _clipped(speed, -env.max_speed, env.max_speed)
@@ -324,7 +324,7 @@ def advance_pendulum(env: Any, state: Array, actions: npt.NDArray[Any]) -> StepR
     return StepResult(np.array((angle, speed, *state[2:])), observations, -costs, np.zeros(len(costs), np.bool_))
 
 
-# Subclasses may be added if their step differs only in attributes that `advance` reads.
+# A subclass may be added if its step differs only in attributes that the function reads.
 ADVANCES: dict[type, Advance] = {
     AcrobotEnv: _acrobot,
     CartPoleEnv: _cart_pole,

@@ -98,5 +98,5 @@ def test_a_process_that_dies_is_answered_with_a_sentence(monkeypatch: pytest.Mon
     policy = parse("action_0 = 0\naction_1 = 1", task, "linear").policy
     with ParallelSimulator(task, jobs=2) as players:
         players.isolated = True
-        with pytest.raises(TaskError, match=r"a process that played .* was killed.* --jobs 1"):
+        with pytest.raises(TaskError, match=r"a process playing .* was killed.* --jobs 1"):
             players.play(policy, SEEDS)
