@@ -54,6 +54,7 @@ TABLE_EPISODES = 100  # for the score of the table, unless it is computed exactl
 _SHOWS = (Show(), Show(prose=2_500, facts=2_000, details=2_000), Show(prose=800, facts=400, details=300))
 _MOST_VALUE = 400  # maximum number of characters read after `Action:`
 _MARKS = "*`\"'_ \t"  # formatting around a value
+_NUMBER_IN_TEXT = re.compile(rf"(?<![\w.]){NUMBER.pattern}(?![\w.]*\w)")
 
 Shown = list[dict[str, Any]]  # quantities as a prompt shows them
 Action = tuple[float, ...]  # for each actuator, the index of a label, or a number in its range
@@ -166,7 +167,7 @@ def read_decision(text: str, task: Task) -> Action:
     """Return the action that an answer states last.
 
     It follows the last `Action:`; without `Action:`, the names of all actuators (`torque: 0.5`); without those, it is
-    the last line.
+    the last line or, for a single actuator, the last of its names in the text, or the only number in the last line.
 
     Raises:
         UnreadableAnswer: the text states no action.
@@ -176,7 +177,15 @@ def read_decision(text: str, task: Task) -> Action:
     values = [_texts_after(actuator.name, text) for actuator in task.actuators]
     if all(values):
         return _read_entries([found[-1] for found in values], task)
-    return _read_all(text.splitlines()[-1], task)
+    last, (first, *others) = text.splitlines()[-1], task.actuators
+    try:
+        return _read_all(last, task)
+    except UnreadableAnswer:
+        numbers = _NUMBER_IN_TEXT.findall(ascii_signs(last))
+        mentioned = _names_in([name for name in first.names if not NUMBER.fullmatch(name)], text)
+        if others or not (mentioned or len(numbers) == 1):
+            raise
+        return (_read_entry((mentioned or numbers)[-1], first),)
 
 
 def as_action(task: Task, action: Action) -> Any:

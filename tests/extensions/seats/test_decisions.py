@@ -38,7 +38,10 @@ def said(text: str, task: Task = LAKE, **more: bool) -> tuple[float, ...]:
         ("Action: right (2)", 2),
         ("Action: right, since left leads into the hole", 2),
         ("Action: left\nNo, that is a hole.\nAction: right", 2),
+        ("Going left is bad, so I go right.", 2),
+        ("I choose number 2.", 2),
         ("1. left is a hole\n2. go up\nright", 2),
+        ("2. right", 2),
         ("Reaction: left\nright", 2),
     ],
 )
@@ -55,7 +58,7 @@ def test_the_last_action_stated_counts(text: str, action: int) -> None:
         ("Action: lift", "did you mean left?"),
         ("Action: left or right", "it says `left or right`"),
         ("Action: 2nd", "it says `2nd`"),
-        ("Going left is bad, so I go right.", "it says `Going left is bad, so I go right.`"),
+        ("Between 1 and 3.", "it says `Between 1 and 3.`"),
         ("Action: left (cut off)", "it was cut off by its length limit"),
     ],
 )
@@ -68,12 +71,14 @@ def test_what_is_no_action_is_a_problem_in_words(text: str, problem: str) -> Non
     ("task", "text", "action"),
     [
         # Labels that are numbers are not found in the middle of others.
-        (NUMBERED, "1, as the value is 0.12", (1,)),
+        (NUMBERED, "The value is 0.12, so 1 it is", None),
+        (NUMBERED, "I take 1", (1,)),
         (NUMBERED, "The value is 0.12.\nAction: 1", (1,)),
         # Numbers lie in the range and are never clipped.
         (TORQUE, "Action: \N{MINUS SIGN}0.5 Nm", (-0.5,)),
         (TORQUE, "torque: 1.5", (1.5,)),
         (TORQUE, "off", (0.0,)),
+        (TORQUE, "Better to push with 0.7", (0.7,)),
         (TORQUE, "Action: 2.5", None),
         (TORQUE, "Action: nan", None),
         (TORQUE, "Action: 1e999", None),
