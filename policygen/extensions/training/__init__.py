@@ -1,1 +1,1 @@
-"""Training of language models: replies scored as rewards, and runs as datasets."""
+"""Training of language models: datasets made from runs, rewards for replies, and finetuning of local models."""

@@ -1,6 +1,6 @@
-"""Datasets for training language models, made from runs: a row has the chat messages of a request exactly as sent.
+"""Datasets for training language models, made from runs: rows with the chat messages of a request exactly as sent.
 
-A reply is ranked by the score of its policy before tuning, because tuning is not the model's merit.
+A reply is ranked by its policy's score before tuning, because the model did not do the tuning.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ class _Request:
     folder: Path
     config: RunConfig
     first: bool  # whether it is the first request of its attempt; the others ask for repairs
-    malformed: bool  # whether its reply had problems, so that no policy was read from it
-    accepted: bool  # whether its policy became the best one of its run
-    row: Row  # its columns; `score` is that of the policy before tuning, None without one
+    malformed: bool  # whether the reply had problems, so that no policy was read from it
+    accepted: bool  # whether the reply's policy became the best of the run
+    row: Row  # `score` is that of the policy before tuning; None without one
 
 
 def make_dataset(
     folders: Sequence[str | Path], form: Form, *, top: float | None = None, test: float = 0.0
 ) -> tuple[list[Row], list[Row]]:
-    """Return the rows of a dataset of runs and sweeps, and the rows held out. No code from the folders is executed.
+    """Return the rows of a dataset made from runs and sweeps, and the held-out rows. No code from the folders is run.
 
     Every row has the columns `prompt` (chat messages), `task`, `run`, `attempt`, `kind`, and `incumbent` (the text of
-    the policy to revise, empty without one). Rows of `sft` and `dpo` also have `score`.
+    the policy to revise, or empty). Rows of `sft` and `dpo` also have `score`.
 
     Args:
-        form: `sft`: rows also have a good reply, `completion`. `dpo`: they have a better and a worse reply, `chosen`
-            and `rejected`. `grpo`: prompts only, for `policygen.reward`.
+        form: `sft`: rows also have a good reply, `completion`. `dpo`: they also have a better and a worse reply,
+            `chosen` and `rejected`. `grpo`: prompts only, for `policygen.reward`.
         top: for `sft`, the share of each task's replies to include, those with the highest scores; None: the replies
-            that became the best policy of their run.
-        test: share of each task's runs to hold out, 0 for none; at least one run of each task that has two or more.
+            whose policy became the best of the run.
+        test: the share of each task's runs to hold out. If it is not 0, at least one run of each task with two or more.
 
     Raises:
-        UsageError: a run of a sweep is a link, `top` is not for this form, or no task has two runs to hold one out.
-        LogbookError: a folder is no run, or is damaged.
+        UsageError: a run of a sweep is a link, `top` is not for this form, or no task has two runs.
+        LogbookError: a folder is not a run, or is damaged.
     """
     if top is not None and form != "sft":
         raise UsageError("--top chooses replies for --method sft; leave it out")
@@ -69,7 +69,7 @@ def make_dataset(
     else:
         chosen = list(_pairs(requests) if form == "dpo" else _prompts(requests))
     unique: dict[str, tuple[Path, Row]] = {}
-    for folder, row in chosen:  # a replayed run repeats another one, which must not be on the other side of the split
+    for folder, row in chosen:  # a replayed run repeats another one, and both must be on one side of the split
         key = repr([row.get(name) for name in ("prompt", "completion", "chosen", "rejected")])
         unique.setdefault(key, (folder, row))
     held_out = _held_out(list(unique.values()), test)
@@ -78,7 +78,7 @@ def make_dataset(
 
 
 def _requests_of(folder: Path) -> Iterator[_Request]:
-    """Yield the requests of a run that have a reply and a result, in their order."""
+    """Yield the requests of a run that have a reply and a result, in order."""
     logbook = Logbook(folder)
     config, task, attempts = logbook.config(), logbook.task(), logbook.attempts()
     found: dict[int, list[Exchange]] = {}
@@ -113,7 +113,7 @@ def _good_replies(requests: Sequence[_Request], top: float | None) -> Iterator[t
 
 
 def best_share(scored: Sequence[T], share: float, row: Callable[[T], Row]) -> list[T]:
-    """Return the share of each task's members with the highest scores; both stand in the row of a member."""
+    """Return the share of each task's members with the highest scores; `row` returns the row of a member."""
     tasks: dict[str, list[T]] = {}
     for one in sorted(scored, key=lambda one: -row(one)["score"]):
         tasks.setdefault(row(one)["task"], []).append(one)
@@ -123,8 +123,8 @@ def best_share(scored: Sequence[T], share: float, row: Callable[[T], Row]) -> li
 def _pairs(requests: Sequence[_Request]) -> Iterator[tuple[Path, Row]]:
     """Yield pairs of a better and a worse reply, with the folder of the better one.
 
-    Among the replies to the same prompt, the best is paired with the worst, the second best with the second worst, and
-    so on. A malformed reply is also paired with its repair.
+    Of the replies to a prompt, the best is paired with the worst, the second best with the second worst, and so on. A
+    malformed reply is also paired with its repair.
     """
     usable = [one for one in requests if one.malformed or one.row["score"] is not None]
     groups: dict[str, list[_Request]] = {}
@@ -148,14 +148,14 @@ def _rank(request: _Request) -> float:
 
 
 def _prompts(requests: Sequence[_Request]) -> Iterator[tuple[Path, Row]]:
-    """Yield the first prompts of attempts, if a reward would read their replies as the run did."""
+    """Yield the first prompt of each attempt, in runs whose replies a reward would read as the run did."""
     for one in requests:
         if one.first and one.config.grid == "free":
             yield one.folder, {name: value for name, value in one.row.items() if name not in ("completion", "score")}
 
 
 def _held_out(chosen: Sequence[tuple[Path, Row]], share: float) -> set[Path]:
-    """Return the runs to hold out, chosen by their names, of every task that has two or more."""
+    """Return the runs to hold out of every task that has two or more; their names determine the choice."""
     found: set[Path] = set()
     for task in {row["task"] for _, row in chosen} if share else ():
         runs = {folder for folder, row in chosen if row["task"] == task}

@@ -1,11 +1,11 @@
-"""Training of a local language model on datasets of runs, by TRL's trainers and `policygen.reward` (extra `finetune`).
+"""Finetune a local language model on datasets made from runs, by TRL's trainers and `policygen.reward`.
 
-The methods are supervised training (`sft`), preferences (`dpo`), policy gradients with group baselines (`grpo`), and
+The methods are supervised finetuning (`sft`), preferences (`dpo`), policy gradients with group baselines (`grpo`), and
 rejection sampling (`rft`): rounds of training on the best quarter of the model's own replies (Yuan et al. 2023,
-arXiv:2308.01825).
+arXiv:2308.01825). It needs the extra `finetune`.
 """
 
-# Imports inside functions are of optional packages.
+# Optional packages are imported inside functions.
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from policygen.runs.attempt import text_digest
 
 Method = Literal["sft", "rft", "dpo", "grpo"]
 FORMS: dict[Method, Form] = {"sft": "sft", "rft": "grpo", "dpo": "dpo", "grpo": "grpo"}  # the dataset of each method
-LARGE = 50_000_000  # of a model with more parameters, only an adapter is trained
-MOST_TESTED = 64  # replies that judge a model before and after training
+LARGE = 50_000_000  # of models with more parameters than this, only a LoRA adapter is trained
+MOST_TESTED = 64  # number of replies that test a model before and after training
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ class TrainingSettings:
     """Settings of a training."""
 
     method: Method
-    epochs: float = 3.0  # passes over the rows; for `rft`, over the kept replies of each round
+    epochs: float = 3.0  # passes over the rows; for `rft`, over the replies kept in each round
     rounds: int = 4  # of `rft`
-    samples: int = 8  # replies for each prompt of a round of `rft`, or of a step of `grpo`
+    samples: int = 8  # replies to each prompt, in a round of `rft` or a step of `grpo`
     learning_rate: float = 1e-4  # of AdamW
     beta: float = 0.03  # weight of the divergence from the base model, for `dpo` and `grpo`
-    batch: int = 8  # rows of a step, for `sft`, `rft` and `dpo`
-    max_tokens: int = 512  # of a reply that is sampled
-    episodes: int = 10  # that score a reply
-    seed: int = 0  # of every random draw; the model is judged on episodes of the next seed
+    batch: int = 8  # rows per step, for `sft`, `rft` and `dpo`
+    max_tokens: int = 512  # maximum length of a sampled reply
+    episodes: int = 10  # for scoring a reply
+    seed: int = 0  # of every random draw; the test before and after training uses the next seed
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyScores:
-    """The figures of a model's replies to the prompts that judge it."""
+    """The results of testing a model's replies."""
 
     readable: float  # share of replies with a policy that can be played
     reward: float  # mean reward, from -0.1 to about 1
@@ -67,7 +67,7 @@ class ReplyScores:
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """The result of a training: figures of replies before and after it, its duration, and why it ended early."""
+    """The result of a training: tests before and after it, its duration, and why it ended early (or empty)."""
 
     before: ReplyScores
     after: ReplyScores
@@ -84,16 +84,16 @@ def finetune(
     settings: TrainingSettings,
     say: Callable[[str], None],
 ) -> TrainingResult:
-    """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a card.
+    """Train the model `base`, a folder or a name in the hub, and save it in the folder `out` with a model card.
 
     Args:
         rows: rows of the form that the method takes (`FORMS`).
-        test: rows whose prompts judge the model before and after; without any, those of `rows`, on other episodes.
+        test: rows with the prompts that test the model before and after training; if empty, `rows`.
         say: called with lines about the progress.
 
     Raises:
-        UsageError: the extra is not installed, the model or every row is unusable, no reply can be read where the
-            method learns from the model's own, or the loss is not finite.
+        UsageError: the extra is not installed, the model or every row is unusable, none of the model's own replies can
+            be read (`rft`, `grpo`), or the loss is not finite.
         PathError: `out` exists and is not an empty folder.
     """
     if missing := [name for name in ("torch", "trl", "peft", "datasets") if find_spec(name) is None]:
@@ -104,16 +104,16 @@ def finetune(
     model = _Trainee(base, settings, out)
     fitting = model.rows_that_fit(rows, say)
     prompts = list({json.dumps(row["prompt"]): row for row in test or fitting}.values())[:MOST_TESTED]
-    judged = [row for row in prompts for _ in range(math.ceil(MOST_TESTED / len(prompts)))][:MOST_TESTED]
-    unseen = _reward(test or fitting, settings, settings.seed + 1)  # scores on episodes that training does not use
-    before = model.reply_scores(judged, unseen)
+    tested = [row for row in prompts for _ in range(math.ceil(MOST_TESTED / len(prompts)))][:MOST_TESTED]
+    unseen = _reward(test or fitting, settings, settings.seed + 1)  # on episodes that training does not use
+    before = model.reply_scores(tested, unseen)
     say(f"before: {before}")
     if FORMS[settings.method] == "grpo" and not before.readable:
         raise UsageError("no reply can be read: train with --method sft first, on good replies")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, about names that TRL uses
         ended = model.train_in_rounds(fitting, say) if settings.method == "rft" else model.train(fitting, say)
-    after = model.reply_scores(judged, unseen)
+    after = model.reply_scores(tested, unseen)
     say(f"after:  {after}")
     result = TrainingResult(before, after, time.perf_counter() - began, ended)
     model.model.save_pretrained(out, safe_serialization=True)
@@ -123,12 +123,12 @@ def finetune(
 
 
 def sample_replies(source: str, rows: Sequence[Row], settings: TrainingSettings) -> list[str]:
-    """Return a reply of the model `source`, a folder or a name in the hub, to the prompt of each row."""
+    """Return a reply of the model `source`, a folder or a name in the hub, to each row's prompt."""
     return _Trainee(source, settings, Path()).replies(rows)
 
 
 class _Trainee:
-    """A model in training: its tokenizer, its weights, and calls of TRL's trainers."""
+    """A model in training, with its tokenizer; TRL's trainers do the work."""
 
     def __init__(self, base: str, settings: TrainingSettings, out: Path) -> None:
         import peft
@@ -136,7 +136,7 @@ class _Trainee:
 
         self.settings, self.out = settings, out
         self.tokenizer, self.model = load_chat_model(base)
-        if hasattr(self.model, "merge_and_unload"):  # an adapter on its base becomes one model
+        if hasattr(self.model, "merge_and_unload"):  # merge an adapter into its base
             self.model = self.model.merge_and_unload()
         for parameter in self.model.parameters():
             parameter.requires_grad_(True)
@@ -151,7 +151,7 @@ class _Trainee:
         torch.manual_seed(settings.seed)
 
     def rows_that_fit(self, rows: Sequence[Row], say: Callable[[str], None]) -> list[Row]:
-        """Return the rows that fit into the model's context with a reply; raise UsageError if there is none."""
+        """Return the rows that fit into the model's context together with a reply; raise UsageError if none does."""
         method = self.settings.method
         if not rows:
             raise UsageError(f"the runs have no row for --method {method}; name more runs, or longer ones")
@@ -173,7 +173,7 @@ class _Trainee:
         return fit
 
     def train(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
-        """Train on `rows` with the method's trainer; return why it ended early, or an empty text."""
+        """Train on `rows` with the method's trainer; return why it ended early, or empty."""
         import trl
         from datasets import Dataset, disable_progress_bars
         from transformers import PrinterCallback, TrainerCallback
@@ -186,10 +186,10 @@ class _Trainee:
             "per_device_train_batch_size": settings.samples if method == "grpo" else settings.batch,
             "seed": settings.seed,
             "bf16": self._cuda and self.large,
-            # Passed only where it is needed, because transformers 6 renames it.
+            # Passed only if needed, because transformers 6 renames it.
             **({"gradient_checkpointing": True} if self.large else {}),
             "logging_steps": 10,
-            "logging_nan_inf_filter": False,  # otherwise a loss that is not finite would be hidden
+            "logging_nan_inf_filter": False,  # it would hide a loss that is not finite
             "save_strategy": "no",
             "report_to": [],
             "disable_tqdm": True,
@@ -198,7 +198,7 @@ class _Trainee:
         ended: list[str] = []
 
         class Progress(TrainerCallback):  # type: ignore[misc]  # untyped
-            """Reports the loss and the time left; ends a `grpo` training that can no longer learn."""
+            """Report the loss and the time left; end a `grpo` training that can no longer learn."""
 
             began = time.perf_counter()
 
@@ -242,7 +242,7 @@ class _Trainee:
         return next(iter(ended), "")
 
     def train_in_rounds(self, rows: Sequence[Row], say: Callable[[str], None]) -> str:
-        """Sample replies, train on the best quarter of each task's, and repeat; return why it ended early."""
+        """Repeatedly sample replies and train on each task's best quarter; return why it ended early, or empty."""
         reward_of = _reward(rows, self.settings, self.settings.seed)
         for number in range(1, self.settings.rounds + 1):
             asked = [row for row in rows for _ in range(self.settings.samples)]
@@ -285,7 +285,7 @@ class _Trainee:
         return found
 
     def reply_scores(self, rows: Sequence[Row], reward_of: Reward) -> ReplyScores:
-        """Return the figures of the model's replies to the rows' prompts."""
+        """Test the model on the rows' prompts."""
         scored = _scored(reward_of, rows, self.replies(rows))
         readable = [one for one in scored if one.reward > UNREADABLE]
         distinct = {(one.policy.task.name, text_digest(one.policy)) for one in readable if one.policy}
@@ -303,7 +303,6 @@ def _scored(reward_of: Reward, rows: Sequence[Row], texts: Sequence[str]) -> lis
 
 
 def _card(base: str, count: int, settings: TrainingSettings, result: TrainingResult, *, held_out: bool) -> str:
-    """Return the model card: base model, data, settings, and the replies before and after."""
     before, after = result.before, result.after
     ended = f"\n- ended early: {result.ended}" if result.ended else ""
     prompts = "held-out prompts" if held_out else "training prompts"

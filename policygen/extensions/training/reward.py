@@ -1,7 +1,7 @@
-"""Rewards for training language models: a completion is read as a reply, and the policy in it is played.
+"""Rewards for training language models: a completion is read as a reply, and its policy is played.
 
-Training compares completions with each other, so all are played on the same episodes. Their seeds are used for nothing
-else: neither a run nor `policygen.score` plays them.
+All completions are played on the same episodes, because training compares them. The seeds of these episodes are used
+neither by runs nor by `policygen.score`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from policygen.tasks.task import Task
 from policygen.tasks.warmup import seeds_checked
 
 UNREADABLE = -0.1  # reward of a reply without a policy that can be played
-RANDOM_EPISODES = 100  # episodes that measure the mean return of random actions
+RANDOM_EPISODES = 100  # for the mean return of random actions
 MOST_TOGETHER = 64  # policies whose episodes are in memory at the same time
 
 
@@ -43,10 +43,10 @@ def reward(
     """Return a reward for training language models.
 
     Args:
-        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`; or several of these. For
-            several, each row names its task in the column `task`. Its optimum is worth 1; if none is known, the score
-            that counts as solved.
-        episodes: number of episodes that each policy plays; on finite, known MDPs the score is exact instead.
+        task: a task's name, the path of a task file as text, a Gymnasium id, or a `Task`; or several of these. If there
+            are several, each row names its task in the column `task`. A reward of 1 is the task's optimum; if that is
+            unknown, the score that counts as solved.
+        episodes: number of episodes for each policy; on finite, known MDPs the score is exact instead.
         seed: determines the episodes, 0 or more.
         jobs: number of processes for environments that are not vectorised; by default all usable cores.
         trust: whether the user trusts the task files, which may name modules to import and paths to read.
@@ -71,7 +71,7 @@ def reward(
         target = one.optimum.value if one.optimum is not None else one.solved
         if target is None or not math.inf > target > random > -math.inf:
             raise UsageError(
-                f"{name}: the score worth a reward of 1 is unknown, or not above {random:.4g}, the mean of random "
+                f"{name}: the score for a reward of 1 is unknown, or not above {random:.4g}, the mean of random "
                 "actions; state it in the task file as `solved`"
             )
         scales[name] = (random, target)
@@ -80,7 +80,7 @@ def reward(
 
 @dataclass(frozen=True, slots=True)
 class ScoredCompletion:
-    """A completion's policy (None if it has none), score (None if the policy cannot be played) and reward."""
+    """A completion's policy (None without one), its score (None if it cannot be played) and the reward."""
 
     policy: Policy | None
     score: Score | None
@@ -89,19 +89,19 @@ class ScoredCompletion:
 
 @dataclass(frozen=True)
 class Reward:
-    """A function from prompts and completions to rewards, with the signature of TRL's `GRPOTrainer`.
+    """A function from prompts and completions to rewards, as TRL's `GRPOTrainer` expects it.
 
-    It can be pickled, returns the same reward for the same completion, and keeps no environment between calls.
+    It can be pickled, gives equal completions equal rewards, and keeps no environment open between calls.
     """
 
     tasks: Mapping[str, Task]
-    scales: Mapping[str, tuple[float, float]]  # for each task, the mean returns worth 0 and 1
+    scales: Mapping[str, tuple[float, float]]  # for each task, the mean returns with rewards 0 and 1
     seeds: tuple[int, ...]
     jobs: int | None = None
 
     @property
     def __name__(self) -> str:
-        """The name under which trainers log the reward."""
+        """The name that trainers log."""
         return f"policygen_{'_'.join(self.tasks)}"
 
     def __call__(self, prompts: object, completions: Sequence[Any], **columns: Any) -> list[float]:
@@ -112,18 +112,17 @@ class Reward:
         """Return the policy, the score and the reward of each completion; unknown columns are ignored.
 
         The reward is -0.1 without a policy that can be played. It is 0 if the policy is no better than random actions,
-        or violates a hard requirement too often. Otherwise it is linear in the mean return: 0 at that of random
-        actions, 1 at the target, more beyond the target.
+        or violates a hard requirement too often. Otherwise it is linear in the mean return: 0 for random actions, 1 at
+        the target, more beyond it.
 
         Args:
             completions: texts, or lists of chat messages, of which the last one counts.
-            columns: lists with one value for each completion: `task`, the name of its task; `kind` of policy, `table`
-                or `linear`, by default the one that it looks like; `incumbent`, the text of the policy that it may
-                revise, if any.
+            columns: lists with a value for each completion: `task`, its name; `kind`, `table` or `linear`, by default
+                the kind that it looks like; `incumbent`, the text of the policy that it may revise, if any.
 
         Raises:
-            UsageError: a column is wrong; a completion never raises it.
-            EnvironmentFault: the environment fails with random actions, too.
+            UsageError: a column is wrong; no completion causes it.
+            EnvironmentFault: the environment fails even with random actions.
         """
         nothing = [None] * len(completions)
         rows = [columns.get(name, nothing) for name in ("task", "kind", "incumbent")]
@@ -139,7 +138,7 @@ class Reward:
         return [found[one.task.name, text_digest(one)] if one else unreadable for one in policies]
 
     def _policy(self, completion: Any, name: str | None, kind: str | None, incumbent: str | None) -> Policy | None:
-        """Return the policy in a completion, read as a run reads a reply; None if there is none."""
+        """Return the policy in a completion, read as a run reads a reply; None without one."""
         if name is None and len(self.tasks) == 1:
             name = next(iter(self.tasks))
         task = self.tasks.get(name or "")
@@ -158,11 +157,11 @@ class Reward:
         if score is None or not math.isfinite(score.mean):
             return UNREADABLE
         random, target = self.scales[task]
-        # A readable reply is worth more than an unreadable one, however low its return is.
+        # However low its return, a readable reply is worth more than an unreadable one.
         return 0.0 if excess(score.violations) else max(0.0, (score.mean - random) / (target - random))
 
     def _scores(self, task: Task, policies: Sequence[Policy]) -> list[Score | None]:
-        """Return the scores of policies, played side by side unless scores are exact; None if one cannot be played."""
+        """Return the scores of policies, played side by side unless exact; None for a policy that cannot be played."""
         if finite_mdp(task) is not None:
             return [self._score_alone(task, policy) for policy in policies]
         scores: list[Score | None] = []
@@ -171,21 +170,21 @@ class Reward:
                 try:
                     played = players.play_many(some, self.seeds)
                     scores += [score_with_violations(task, episodes, players.engine) for episodes in played]
-                except Exception:  # one policy failed, which ended the episodes of all: find it
+                except Exception:  # one policy failed, which ended the episodes of all: play each alone
                     alone = [self._score_alone(task, policy) for policy in some]
                     if alone.count(None) == len(alone):
-                        players.play(RandomActor(task, 0), self.seeds)  # raises if the environment is the cause
+                        players.play(RandomActor(task, 0), self.seeds)  # raises if the environment is at fault
                     scores += alone
         return scores
 
     def _score_alone(self, task: Task, policy: Policy) -> Score | None:
-        with suppress(Exception):  # a policy that fails in the environment is a bad reply, as in a run
+        with suppress(Exception):  # as in a run, a policy that fails in the environment is a bad reply
             return evaluate(policy, self.seeds, task=task)
         return None
 
 
 def reply_text(completion: Any) -> str:
-    """Return the text of a completion, which is a text or a list of chat messages, of which the last one counts."""
+    """Return the text of a completion: a text, or a list of chat messages, of which the last one counts."""
     if isinstance(completion, list | tuple) and completion:
         completion = completion[-1]
     content = completion.get("content") if isinstance(completion, Mapping) else completion

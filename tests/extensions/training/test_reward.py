@@ -172,7 +172,7 @@ def test_violating_a_hard_requirement_earns_nothing(tmp_path: Path) -> None:
         ({"task": replace(POLE, solved=1.0)}, "not above .*, the mean of random actions; state it in the task file"),
         ({"task": []}, "name one task, or several"),
         ({"task": [POLE, POLE]}, "name one task, or several different ones"),
-        ({"task": replace(POLE, solved=None)}, "the score worth a reward of 1 is unknown"),
+        ({"task": replace(POLE, solved=None)}, "the score for a reward of 1 is unknown"),
     ],
 )
 def test_what_cannot_be_a_reward_is_refused(arguments: dict[str, Any], message: str) -> None:
