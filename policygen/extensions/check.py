@@ -1,7 +1,7 @@
-"""Proved ranges of a policy's outputs: its program, computed with intervals instead of numbers.
+"""Proved ranges of a policy's outputs: its program, computed with intervals in place of numbers.
 
-Arithmetic rounds monotonically, so results at the ends of intervals bound all results between; functions of libm are
-widened by eight units in the last place.
+Arithmetic rounds monotonically, so the results for the ends of intervals bound all results in between. Functions of
+libm are widened by eight units in the last place.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import TESTS, Program, Step, finite_number
 from policygen.quantities.tree import slot_of
 
-QUARTER = math.pi / 2  # of a turn
+QUARTER = math.pi / 2  # a quarter turn
 _INEXACT = frozenset(("^", "sin", "cos", "tan", "tanh", "exp", "log", "atan", "atan2"))
 _RANGES = {"sin": (-1.0, 1.0), "cos": (-1.0, 1.0), "tanh": (-1.0, 1.0), "exp": (0.0, math.inf)}
-_MOST_ROUNDS, _NARROWINGS = 60, 40  # of bounds of remembered values, until they are given up, and to tighten them
+_MOST_ROUNDS, _NARROWINGS = 60, 40  # for widening the bounds of remembered values, and for tightening them
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The numbers from `low` to `high`, which may be infinite; with `nan`, NaN as well."""
+    """The numbers from `low` to `high`, which may be infinite; with `nan`, also NaN."""
 
     low: float
     high: float
@@ -43,27 +43,27 @@ class Interval:
 
 
 EVERYTHING = Interval(-math.inf, math.inf, nan=True)
-NOTHING_YET = Interval(math.inf, -math.inf, nan=True)  # a remembered value at the first step
+NOTHING_YET = Interval(math.inf, -math.inf, nan=True)  # of a remembered value at the first step
 
 
 def hull(*parts: Interval) -> Interval:
-    """Return the smallest interval around several."""
+    """Return the smallest interval that contains several."""
     return Interval(min(x.low for x in parts), max(x.high for x in parts), any(x.nan for x in parts))
 
 
 def around(values: Sequence[float]) -> Interval:
-    """Return the smallest interval around some values; if all are NaN, around 0 and NaN."""
+    """Return the smallest interval that contains some values; if all are NaN, 0 and NaN."""
     known = [value for value in values if value == value] or [0.0]
     return Interval(min(known), max(known), len(known) < len(values) or values[0] != values[0])
 
 
 def _turns(operation: str, x: Sequence[Interval]) -> Sequence[float] | Interval:
-    """Return points between which, 0 and the ends of the arguments, an operation is monotone; or its whole interval."""
+    """Return the turning points of an operation besides 0 and the ends of its arguments; or its whole interval."""
     match operation:
         case "<" | "<=" | ">" | ">=" | "==" | "!=":
             return (x[0].low, x[0].high, x[1].low, x[1].high)
         case "sin" | "cos" if max(-x[0].low, x[0].high) < 1e6:
-            return [(math.floor(x[0].low / QUARTER) + k) * QUARTER for k in range(7)]  # more than a turn
+            return [(math.floor(x[0].low / QUARTER) + k) * QUARTER for k in range(7)]  # more than a full turn
         case "sin" | "cos":
             return Interval(-1.0, 1.0, nan=math.inf in (-x[0].low, x[0].high))
         case "atan2" if x[0].low <= 0 <= x[0].high and x[1].low <= 0:
@@ -105,7 +105,7 @@ def result(operation: str, *arguments: Interval) -> Interval:
 
 
 def intervals(program: Program, inputs: Mapping[str, Interval]) -> list[Any]:
-    """Return the interval of every step; of a table, the entries that can be found."""
+    """Return the interval of every step; for a table of numbers, the entries that can be reached."""
     values: list[Any] = []
     for step in program.steps:
         values.append(_value(program, step, [values[i] for i in step.arguments], inputs))
@@ -113,7 +113,7 @@ def intervals(program: Program, inputs: Mapping[str, Interval]) -> list[Any]:
 
 
 def _column(actions: npt.NDArray[Any], index: int) -> Interval:
-    """Return the interval of one part of some actions, shape (n, parts)."""
+    """Return the interval of one column of actions, shape (n, parts)."""
     return around([float(actions[:, index].min()), float(actions[:, index].max())])
 
 
@@ -159,7 +159,7 @@ def _value(program: Program, step: Step, x: Sequence[Any], inputs: Mapping[str, 
 
 
 def report(policy: Policy, ranges: Mapping[str, Interval]) -> list[str]:
-    """Return what `check` proves, one line for each fact; its arguments and errors are those of `check`."""
+    """Describe the result of `check`, a line for each fact; the arguments and errors are those of `check`."""
     remembered, steps = check(policy, ranges)
     program, chosen = policy.program, policy.finds_whole_action or policy.task.action_space == "discrete"
     outputs = {name: steps[position] for position, name in program.names.items()}
@@ -167,31 +167,28 @@ def report(policy: Policy, ranges: Mapping[str, Interval]) -> list[str]:
     said.append("")
     for k, actuator in enumerate(policy.task.actuators):
         x = steps[program.results[0]] if chosen else outputs.get(actuator.name)
-        if x is None:  # a choice beside numbers: the labels have outputs
+        if x is None:  # a choice beside numbers: its labels have outputs of their own
             continue
         x = x if isinstance(x, Interval) else _column(x, k)
         leaves = not actuator.is_choice and (x.low < actuator.low or x.high > actuator.high)
-        limits = f"; its limits {actuator.low:g} to {actuator.high:g} can be exceeded, then it is cut"
+        limits = f"; it can exceed its limits, {actuator.low:g} to {actuator.high:g}, and is then clipped"
         said.append(f"{actuator.name}: {x}{limits * leaves}")
     tests = [(step.op, x) for step, x in zip(program.steps, steps, strict=True) if step.op in TESTS]
     constant = [op for op, x in tests if x.low == x.high and not x.nan]
     if constant:
-        never = f"{len(constant)} conditions never change, so branches of theirs are never taken"
-        said.append(f"{never}: {', '.join(sorted(set(constant)))}")
+        said.append(f"conditions that never change: {len(constant)} ({', '.join(sorted(set(constant)))})")
     return said
 
 
 def check(policy: Policy, ranges: Mapping[str, Interval]) -> tuple[dict[str, Interval], list[Any]]:
-    """Return proved ranges of remembered values and of each step, for all observations within `ranges`.
-
-    The range of a table is that of `intervals`; `ranges` names every observation.
+    """Return proved ranges of remembered values and of each step (see `intervals`), for observations within `ranges`.
 
     Raises:
-        UsageError: a range is missing.
+        UsageError: `ranges` lacks an observation.
     """
     program = policy.program
     if missing := [name for name in policy.task.columns if name not in ranges]:
-        raise UsageError(f"no range is known of {', '.join(missing)}")
+        raise UsageError(f"no range is known for {', '.join(missing)}")
     slots = list(map(slot_of, policy.remembers))
     memory = dict.fromkeys(slots, NOTHING_YET)
 
@@ -213,7 +210,7 @@ def check(policy: Policy, ranges: Mapping[str, Interval]) -> tuple[dict[str, Int
 
 
 def _widened(before: Interval, x: Interval, rounds: int) -> Interval:
-    """Move each bound that still grows outward: to twice its size, and to infinity after many rounds."""
+    """Double each bound that still grows; after many rounds, make it infinite."""
     factor = 2.0 if rounds < 40 else math.inf
     low = x.low if x.low == before.low else min(factor * x.low, 0.0) if x.low else 0.0
     high = x.high if x.high == before.high else max(factor * x.high, 0.0) if x.high else 0.0

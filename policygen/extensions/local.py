@@ -1,6 +1,6 @@
 """The provider `local:DIR` or `local:ORGANISATION/NAME`: a model in this process, by transformers (extra `local`)."""
 
-# Imports inside functions are of optional packages.
+# Optional packages are imported inside functions.
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from policygen.llm.base import MOST_TOKENS, Diagnosis, LLMOptions, read_reply
 from policygen.llm.messages import Prompt, Reply
 from policygen.outgoing import shown
 
-_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")  # downloaded from the hub; none of them holds code
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")  # to download from the hub; none contains code
 _ADAPTER = "adapter_config.json"
-# Fields of an adapter's configuration that describe its weights. Others may name modules to import.
+# The fields of an adapter's configuration that describe its weights. Other fields may name modules to import.
 _LORA = (
     *("r", "lora_alpha", "target_modules", "exclude_modules", "fan_in_fan_out", "bias", "use_rslora", "use_dora"),
     *("modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "lora_bias"),
@@ -26,12 +26,12 @@ _LORA = (
 class LocalModel:
     """A chat model from a folder of safetensors with a tokenizer and a chat template, or from the Hugging Face hub.
 
-    A folder may hold a LoRA adapter; its base model is another folder, or a name in the hub. The model runs on CUDA or
-    MPS if there is one, else on the CPU. No code from its files runs. Every request has a seed, so that a run can be
-    repeated on the same machine. `LLMOptions.extra_body` and `reasoning_effort` are variables of the chat template, as
-    in {"enable_thinking": False}.
+    The folder may hold a LoRA adapter, whose base model is another folder or a name in the hub. The model runs on CUDA
+    or MPS if available, else on the CPU. No code from its files runs. Every request has a seed, so that a run can be
+    repeated on the same machine. `LLMOptions.extra_body` and `reasoning_effort` are variables for the chat template,
+    such as {"enable_thinking": False}.
 
-    Raises UsageError if the extra is not installed, or the model cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or if the model cannot be used; the message says why.
     """
 
     is_language_model = True
@@ -46,7 +46,7 @@ class LocalModel:
         self.context = int(getattr(text_config, "max_position_embeddings", None) or MOST_TOKENS)
         ends, temperature = self._model.generation_config.eos_token_id, options.temperature
         self._ends = {*(ends if isinstance(ends, list) else [ends]), self._tokenizer.eos_token_id} - {None}
-        # At temperature 0 the likeliest token is chosen; without one the model's own configuration sets the sampling.
+        # Temperature 0 means the most likely token; without a temperature, the model's own configuration applies.
         self._sampling: dict[str, Any] = {"do_sample": True, "temperature": temperature}
         if temperature is None:
             del self._sampling["temperature"]
@@ -54,7 +54,7 @@ class LocalModel:
             self._sampling = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Answer `prompt`; raise ProviderError if it is longer than the context, or the chat template refuses it."""
+        """Answer `prompt`; raise ProviderError if the context is too short, or if the chat template refuses it."""
         import torch
 
         effort = self._options.reasoning_effort
@@ -64,7 +64,7 @@ class LocalModel:
             encoded = self._tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, return_tensors="pt", return_dict=True, **variables
             )
-        except Exception as error:  # the template is a program of the model's author
+        except Exception as error:  # the template is a program by the model's author
             raise ProviderError(f"the chat template of {self.model} refuses the prompt: {_first_line(error)}") from None
         encoded = encoded.to(self._model.device)
         tokens_in = int(encoded["input_ids"].shape[1])
@@ -98,19 +98,19 @@ class LocalModel:
         )
 
     def diagnose(self) -> Diagnosis:
-        """Describe the model's size, device and context."""
+        """Report the model's size, device and context."""
         tensors = [*self._model.parameters(), *self._model.buffers()]
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        count = self._model.num_parameters()  # numel() would count two packed weights of 4 bits as one
+        count = self._model.num_parameters()  # numel() would count two packed 4-bit weights as one
         device = self._model.device.type
         line = f"{count / 1e6:,.1f} million parameters, {size / 2**20:,.0f} MB on {device}"
         return Diagnosis(True, (f"{line}, context of {self.context:,} tokens",))
 
 
 def load_chat_model(source: str) -> tuple[Any, Any]:
-    """Return the tokenizer and the model in a folder, or of a name in the hub, on the fastest device.
+    """Return the tokenizer and the model from a folder, or by a name in the hub, on the fastest device.
 
-    Raises UsageError if the extra is not installed, or the model cannot be used; the message says why.
+    Raises UsageError if the extra is not installed, or if the model cannot be used; the message says why.
     """
     try:
         import torch
@@ -124,7 +124,7 @@ def load_chat_model(source: str) -> tuple[Any, Any]:
     if adapter is not None:
         _check_files(folder, "adapter_model.safetensors")
         if adapter.get("peft_type") != "LORA":
-            raise UsageError(f"{folder} is an adapter of the kind {adapter.get('peft_type')!r}; only LoRA is supported")
+            raise UsageError(f"{folder} is an adapter of type {adapter.get('peft_type')!r}; only LoRA is supported")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -148,7 +148,7 @@ def _load(base: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     safely = {"dtype": "auto", "local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
-    # State the attention implementation: otherwise a model's configuration may name compiled code to download.
+    # State the attention implementation, because a model's configuration may name compiled code to download.
     try:
         return AutoModelForCausalLM.from_pretrained(base, attn_implementation="sdpa", **safely)
     except ValueError:  # this architecture has no sdpa implementation
@@ -156,7 +156,7 @@ def _load(base: Path) -> Any:
 
 
 def _folder_of(source: str) -> Path:
-    """Return the folder of a model: `source` itself, or the hub's copy in its cache, downloaded if needed."""
+    """Return the folder of a model: `source` itself, or the copy in the hub's cache, downloaded if necessary."""
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
@@ -181,10 +181,10 @@ def _base_of(folder: Path, adapter: dict[str, Any]) -> Path:
 
 
 def _check_files(folder: Path, weights: str) -> None:
-    """Raise UsageError for a folder without safetensors, or one whose files ask to run code."""
+    """Raise UsageError for a folder without safetensors, or with files that ask to run code."""
     if not any(folder.glob(weights)):
         pickled = next((one.name for kind in ("*.bin", "*.pt", "*.pth") for one in folder.glob(kind)), None)
-        why = f"{pickled} runs code when loaded, so save it as safetensors" if pickled else "no model is there"
+        why = f"{pickled} runs code when loaded, so save it as safetensors" if pickled else "there is no model"
         raise UsageError(f"{folder} holds no {weights}: {why}")
     for name in ("config.json", "tokenizer_config.json"):
         if (folder / name).exists() and "auto_map" in _read_json(folder / name):

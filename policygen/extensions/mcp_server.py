@@ -1,4 +1,4 @@
-"""A server of the Model Context Protocol: the coding assistant that connects is the model of one run."""
+"""A server of the Model Context Protocol (MCP): the coding assistant that connects acts as the model in a run."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from policygen.runs.state import Context
 from policygen.search.run import Run
 
 _POLL_SECONDS = 0.05
-LONGEST_WAIT = 50.0  # seconds of one call; many clients give up after 60
+LONGEST_WAIT = 50.0  # seconds that a call may take; many clients give up after 60
 
 
 @dataclass(eq=False)
 class Session(Listener):
-    """The assistant as the provider of a run, which calls it in the main thread; the server's thread calls the tools.
+    """The assistant as a provider. The run calls it in the main thread; the server's thread calls the tools.
 
     `task` is a task or a run folder, empty until the assistant names one. `end_reason` says why no prompt follows.
     """
@@ -51,22 +51,22 @@ class Session(Listener):
     is_language_model = True
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Wait, without limit, for the text that answers `prompt`."""
+        """Wait, without a limit, for the reply to `prompt`."""
         self._prompt = prompt
         return read_reply(self._texts.get(), self.model)
 
     def attempted(self, attempt: Attempt) -> None:
-        """Remember the score, or the problems."""
+        """Remember the attempt's score or problems."""
         self._results += (_result(attempt, attempt.score),)
 
     async def tasks(self) -> str:
-        """List the tasks that `prompt` takes."""
+        """List the tasks that `prompt` accepts."""
         return await asyncio.to_thread(self.list_tasks)
 
     async def prompt(self, task: str = "") -> str:
-        """Return the prompt that waits for `propose`. The first call begins the run (of `task`, if none is set)."""
+        """Return the prompt to answer with `propose`. The first call begins the run, of `task` if none is set yet."""
         if self.task and task not in ("", self.task):
-            raise ToolError(f"one session is one run, and this one is of {self.task}")
+            raise ToolError(f"a session is one run, and this run is of {self.task}")
         if not self.task and task not in list_resources("envs", ".toml"):
             raise ToolError(f"there is no task {task!r}: name one that `tasks` lists")
         self.task = self.task or task
@@ -75,7 +75,7 @@ class Session(Listener):
         return as_text(waiting) if waiting else self.end_reason
 
     async def propose(self, policy: str) -> str:
-        """Answer the waiting prompt with a text that holds one policy; return its score, or what to repair."""
+        """Answer the prompt with a text that contains one policy; return its score, or the problems to repair."""
         if self._prompt is None:
             raise ToolError(self.end_reason or "no prompt waits for a policy: call `prompt`")
         self._prompt, self._results = None, ()
@@ -86,13 +86,13 @@ class Session(Listener):
         return "\n\n".join((*told, self._remaining(waiting)))
 
     async def best(self) -> str:
-        """Return the best policy, scored on episodes that did not choose it if there are any."""
+        """Return the best policy and its score, if possible on episodes that did not select it."""
         if not self.run or not (attempt := self.run.search.best) or not attempt.policy:
             raise ToolError("there is no policy yet: answer a prompt with `propose`")
         return f"{_result(attempt, self.run.final or self.run.search.reported_score)}\n\n{attempt.policy.to_text()}"
 
     async def report(self) -> str:
-        """Write a page with every prompt, reply and score, and return its path."""
+        """Write a page with all prompts, replies and scores; return its path."""
         if not self.run:
             raise ToolError("there is no run yet: `prompt` begins one")
         folder = self.run.folder.resolve()
@@ -102,7 +102,7 @@ class Session(Listener):
             raise ToolError(redacted(str(error))) from None
 
     async def _next(self) -> Prompt | None:
-        """Return the prompt that waits, or None if the run is over."""
+        """Return the next prompt, or None if the run is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_WAIT):
                 while self._prompt is None and not self.end_reason:
@@ -130,7 +130,7 @@ def _result(attempt: Attempt, score: Score | None) -> str:
 def serve(session: Session, carry_out: Callable[[], str]) -> None:
     """Serve tools on stdin and stdout until the client leaves or Ctrl-C (KeyboardInterrupt).
 
-    `carry_out` carries out the run, here in the main thread, once a prompt is asked for, and returns why it ended; it
+    When the client asks for a prompt, `carry_out` carries out the run in this main thread, and returns why it ended. It
     is interrupted when the client leaves. Raises PolicygenError if it fails.
     """
     server, main = MCPServer("policygen", log_level="WARNING"), threading.get_ident()
@@ -146,7 +146,7 @@ def serve(session: Session, carry_out: Callable[[], str]) -> None:
                 interrupt(main, signal.SIGTERM)
 
     def interrupt_once(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the writing of files
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt writing files
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt_once)  # clients send it, too; SIGINT may be ignored

@@ -1,4 +1,4 @@
-"""Objectives and potentials that replies write for tuning: `objective = EXPRESSION`, `potential = EXPRESSION`."""
+"""Objectives and potentials for tuning, which replies state: `objective = EXPRESSION`, `potential = EXPRESSION`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from policygen.runs.attempt import Attempt
 from policygen.runs.notes import SHAPING
 from policygen.runs.state import Context
 
-MOST_OBJECTIVES = 3  # last objectives that prompts show, beside that of the best policy
-EXTREME = 4  # one in this many of an attempt's episodes counts as its best, and one as its worst
+MOST_OBJECTIVES = 3  # prompts show so many of the last objectives, and that of the best policy
+EXTREME = 4  # of this many episodes of an attempt, one counts among the best and one among the worst
 _ONLY_THE_STATE = "a potential depends only on the state: use quantities alone, and put the rest into an `objective`"
 
 
 def read_objective(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Shaping | None:
-    """Return the objective and potential with the features that they need; None if there are any problems."""
+    """Return the objective and the potential, with the features that they need; None if there are problems."""
     task, problems, features = parts.task, parts.problems, parts.features
     quantities = list(dict.fromkeys([*task.quantity_names, *features]))
     read: dict[str, Node] = {}
@@ -61,7 +61,7 @@ def read_objective(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Shapi
 
 
 def objective_views(context: Context) -> list[dict[str, Any]]:
-    """Return the last objectives that attempts were tuned for, oldest first, and that of the best policy."""
+    """Return the last objectives of tuning and that of the best policy, the oldest first."""
     shaped = [attempt for attempt in context.attempts if SHAPING.of(attempt) is not None and attempt.saved is not None]
     shown = [attempt for attempt in shaped if attempt is context.best or attempt in shaped[-MOST_OBJECTIVES:]]
     best = context.best.number if context.best is not None else 0
@@ -84,7 +84,7 @@ def _objective(attempt: Attempt, context: Context) -> dict[str, Any]:
         "is_best": attempt is context.best,
         "lines": shaping.to_text().splitlines(),
         "refinement": attempt.tuned.refinement,
-        # each group's name, number of episodes and mean return; then the mean sum per episode of each term and of all
+        # of each group the name, the number of episodes and the mean return; then the mean sum of each term, and of all
         "groups": [(name, len(some), float(np.mean([t.episode_return for t in some]))) for name, some in groups],
         "terms": list(zip(terms, means, strict=True)),
         "total": [float(np.sum(one)) for one in zip(*means, strict=True)],
@@ -108,7 +108,7 @@ def _negative(node: Node) -> Node:
 
 
 def _groups(attempt: Attempt, context: Context) -> list[tuple[str, Sequence[Trajectory]]]:
-    """Return groups of episodes: an attempt's best and worst ones (or all, if alike), and the best policy's."""
+    """Return groups of episodes: an attempt's best and worst (or all, if returns are equal), and the best policy's."""
     own = sorted(_episodes(attempt, context), key=lambda t: -t.episode_return)
     if not own:
         return []

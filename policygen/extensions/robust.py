@@ -1,4 +1,4 @@
-"""The sizes of perturbations that a policy withstands: its score under each, a table and a picture."""
+"""The sizes of perturbations that a policy withstands: its scores, as a table and a figure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from policygen.tasks.task import NOMINAL, OF_SPREAD, PERTURBATIONS, STEP_COUNTS,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEPT = 0.9  # of the nominal gain over random actions: below, a policy counts as failing
-# The sizes that are tried where none are given.
+KEPT = 0.9  # share of the nominal gain over random actions below which a policy fails
+# The sizes to try if none are given.
 SIZES: Mapping[str, Sequence[float]] = {
     "action_delay": (1, 2, 3, 5),
     "sensor_noise": (0.02, 0.05, 0.1, 0.2),
@@ -46,7 +46,7 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The score of a policy under a perturbation of one size; `works`: it meets hard requirements and the threshold."""
+    """The score of a policy under a perturbation of one size, and whether it meets hard requirements and threshold."""
 
     size: float
     score: Score
@@ -59,14 +59,14 @@ class Margins:
 
     task: Task
     nominal: Score  # without perturbations
-    threshold: float  # the score from which a perturbed policy counts as working
-    trials: Mapping[str, Sequence[Trial]]  # under each perturbation, from its smallest size to its largest
+    threshold: float  # minimum score of a policy that works
+    trials: Mapping[str, Sequence[Trial]]  # for each perturbation, from its smallest size to its largest
 
 
 def sizes_for(task: Task, ranges: Sequence[Perturbation] = ()) -> dict[str, list[float]]:
-    """Return the sizes to try of each perturbation, in order: both ends and the middle of `ranges`.
+    """Return the sizes to try for each perturbation, in order: both ends and the middle of each range.
 
-    Without `ranges` these are the perturbations of the task, and `SIZES` of all others that fit it.
+    Without `ranges`, the task's perturbations are used, and `SIZES` for all others that fit the task.
     """
     found: dict[str, list[float]] = {}
     for one in ranges or task.perturb:
@@ -81,11 +81,11 @@ def sizes_for(task: Task, ranges: Sequence[Perturbation] = ()) -> dict[str, list
 
 
 def margins(policy: Policy, task: Task, sizes: Mapping[str, Sequence[float]], *, episodes: int, seed: int) -> Margins:
-    """Score a policy on the same episodes under perturbations of some sizes, and without any.
+    """Score a policy on the same episodes with perturbations of these sizes, and without any.
 
-    It works if hard requirements are violated in no larger share of episodes than allowed, and its mean return is at
-    least the threshold: the score that counts as solved. If it does not reach that without perturbations, it must keep
-    nine tenths of its gain over random actions; without a gain, the threshold is its score without perturbations.
+    It works if it violates no hard requirement more often than allowed, and its mean return reaches the threshold: the
+    score that counts as solved. If it does not reach that even without perturbations, the threshold is nine tenths of
+    its gain over random actions; without a gain, its score without perturbations.
 
     Raises:
         TaskError: a perturbation does not fit the environment.
@@ -114,7 +114,7 @@ def margins(policy: Policy, task: Task, sizes: Mapping[str, Sequence[float]], *,
 
 
 def lines(found: Margins) -> Iterator[str]:
-    """Yield the table of what a policy withstands, and what its sizes are shares of."""
+    """Yield the lines of the table, and the spreads that sizes are shares of."""
     yield f"{found.task.name}: {found.nominal}; {_threshold_words(found)}"
     yield from (f"requirement {one}" for one in found.nominal.violations)
     rows = [("perturbation", "works at", "fails at (score, violated hard requirements)")]
@@ -145,10 +145,10 @@ def _unit(name: str, task: Task) -> str:
 
 
 def picture(found: Margins) -> Figure:
-    """Draw the mean return over the size of each perturbation with 95% intervals, and the least score that works.
+    """Draw the mean return over the size of each perturbation, with 95% intervals, and the threshold.
 
-    An interval is cut at the lowest and the highest return played, because Student's interval of few episodes exceeds
-    what is possible.
+    Intervals are clipped to the lowest and highest return played, because Student's interval for few episodes can
+    exceed what is possible.
     """
     scores = [found.nominal, *(trial.score for trials in found.trials.values() for trial in trials)]
     played, panels = [value for one in scores for value in one.returns], found.trials

@@ -79,7 +79,7 @@ def test_an_adapter_is_put_on_its_base(model: Path, tmp_path: Path) -> None:
     )
     assert connect(f"local:{tmp_path}", LLMOptions()).complete(PROMPT, 20).text == adapter.complete(PROMPT, 20).text
     (tmp_path / "adapter_config.json").write_text(json.dumps(fields | {"peft_type": "XLORA"}))
-    with pytest.raises(UsageError, match="an adapter of the kind 'XLORA'; only LoRA is supported"):
+    with pytest.raises(UsageError, match="an adapter of type 'XLORA'; only LoRA is supported"):
         connect(f"local:{tmp_path}", LLMOptions())
     shutil.move(model, gone := tmp_path / "gone")
     try:
@@ -114,5 +114,5 @@ def test_folders_that_hold_no_chat_model_are_refused(copied: Path, tmp_path: Pat
     with pytest.raises(UsageError, match=r"config\.json is not JSON"):
         connect(f"local:{copied}", LLMOptions())
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="no model is there"):
+    with pytest.raises(UsageError, match="there is no model"):
         connect(f"local:{tmp_path / 'empty'}", LLMOptions())

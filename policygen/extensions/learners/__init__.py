@@ -1,4 +1,4 @@
-"""Q-learning of tables from episodes, advised by the proposed table (`--refine q`)."""
+"""Q-learning of tables from episodes, with the proposed table as advice (`--refine q`)."""
 
 from __future__ import annotations
 

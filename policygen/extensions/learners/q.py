@@ -1,22 +1,22 @@
-"""`q`: tabular learning of action values, which replays all steps so far and is advised by the proposed table.
+"""`q`: tabular Q-learning that replays all steps so far, with the proposed table as advice.
 
-Q-learning (Watkins 1989) that replays every recorded step (Lin 1992) until the values settle. With a table and equally
+Q-learning (Watkins 1989) replays every recorded step (Lin 1992) until the values settle. With a table and equally
 weighted targets, that is value iteration on the observed frequencies (Vanseijen and Sutton 2015, "A deeper look at
-planning as learning from replay"): there is no step size, and the value of an ending reaches all earlier steps at once.
+planning as learning from replay"): there is no step size, and the value of an end reaches all earlier steps at once.
 
 It explores by optimism: values get a bonus of one standard error per step (Strehl and Littman 2008, "MBIE-EB"; with
-variances as in Audibert et al. 2009, "UCB-V"), and untried actions count more than the best. In addition, a share of
-its actions is random, which falls with the visits to a cell. The proposed table is cautious: it subtracts half a
-standard error from each value.
+variances as in Audibert et al. 2009, "UCB-V"), and untried actions rank above the best. In addition, a share of its
+actions is random; it falls with the number of visits to a cell. The table that it proposes is cautious: it subtracts
+half a standard error from each value.
 
 It uses advice in three ways:
 
 - each cell tries the advised action first and gives it a bonus: one standard error, or half of one in the proposed
   table;
-- the more often the advised action has been the best known one, the smaller the random share;
+- the more often the advised action had the highest value, the smaller the random share;
 - a KL penalty keeps the proposed table near the advice (with advice rho and a weight w, the policy pi that maximises
   E[Q] - w KL(pi, rho) weighs actions by rho exp(Q / w), a bonus for the advised action). The advantage that another
-  action needs over the advised one falls with each of its trials.
+  action needs over the advised one falls with each trial of that action.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ Vector = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.integer[Any]]
 
 FIRST_RANDOM_SHARE = 0.5  # share of random actions in a new cell ...
-VISITS_TO_HALVE = 50.0  # ... halved after this number of visits
-LEAST_RANDOM_SHARE = 0.02
-CAUTION = 0.5  # standard errors subtracted from values, and added for the advice, in the proposed table
+VISITS_TO_HALVE = 50.0  # ... halved after this number of visits ...
+LEAST_RANDOM_SHARE = 0.02  # ... and never below this
+CAUTION = 0.5  # in the proposed table: standard errors subtracted from values, and added for the advice
 # Advantage that the KL penalty requires of an action tried once, in standard deviations of the cells' values.
 ADVICE_ADVANTAGE = 2.0
-SWEEPS = 100  # maximal sweeps over all steps until the values settle ...
+SWEEPS = 100  # maximum number of sweeps over all steps until the values settle ...
 SETTLED = 1e-4  # ... which means that none changes by more than this share of the largest
-# Of a step's outcome, in units of the largest reward, so that actions with a constant outcome get a bonus, too.
+# Minimum standard deviation of a step's outcome, in units of the largest reward: constant outcomes get a bonus, too.
 LEAST_DEVIATION = 0.01
 
-TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and as much for random actions
-TRIAL_EPISODES = (4, 32)  # least and most episodes for the advice, and as many for random actions
-BATCHES = 100  # the first batches have 1/100 of all episodes, but not fewer or more than BATCH_EPISODES
+TRIAL_SHARE = 0.05  # share of the episodes for evaluating the advice, and again for random actions
+TRIAL_EPISODES = (4, 32)  # minimum and maximum number of episodes for each of the two
+BATCHES = 100  # a batch has at least this fraction of all episodes, 1/100, within the limits BATCH_EPISODES
 BATCH_EPISODES = (8, 128)  # small batches learn sooner
 GROWTH = 16  # a batch has at least 1/16 of the episodes so far
-LEAST_EPISODES = 40
+LEAST_EPISODES = 40  # with fewer, nothing is learned
 COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes
 
 
@@ -68,18 +68,18 @@ class Step(NamedTuple):
     cells: Cells
     actions: Cells
     rewards: Vector
-    after: Cells  # the next cells; their value is 0 if the episode has `terminated`
+    after: Cells  # the next cells; they count 0 if the episode has `terminated`
     terminated: npt.NDArray[np.bool_]
 
 
 class TransitionCounts:
-    """Counts, rewards and successors of each action in each cell; a pair's index is action * cells + cell.
+    """Counts, rewards and successors of each pair of cell and action, whose index is action * cells + cell.
 
     Attributes:
         tried: number of trials, shape (pairs,).
         rewards, squares: sums of rewards and of their squares, shape (pairs,).
-        pairs, after, counts: the pair, the next cell and the number of trials of each link, shape (links,). A link is
-            an observed transition from a pair to a next cell; the end of an episode is no link.
+        pairs, after, counts: the pair, the next cell and the count of each link, shape (links,). A link is an observed
+            transition from a pair to a next cell; the end of an episode is not a link.
         largest: largest absolute reward.
     """
 
@@ -93,7 +93,7 @@ class TransitionCounts:
         self.largest = 0.0
 
     def add(self, steps: list[Step]) -> Vector:
-        """Add steps; return their number per cell, shape (cells,)."""
+        """Add steps; return their number in each cell, shape (cells,)."""
         cells, actions, rewards, after, terminated = map(np.concatenate, zip(*steps, strict=True))
         pairs = actions * self._cells + cells
         size = len(self.tried)
@@ -109,15 +109,15 @@ class TransitionCounts:
         return np.bincount(cells, minlength=self._cells).astype(np.float64)
 
     def mean(self, per_link: Vector) -> Vector:
-        """Return the mean value of each pair's links over its trials, endings counting 0: shape (pairs,)."""
+        """Return the mean over each pair's trials, shape (pairs,), of a value of links; ends of episodes count 0."""
         sums = np.bincount(self.pairs, self.counts * per_link, minlength=len(self.tried))
         return np.asarray(sums / np.maximum(self.tried, 1.0))
 
     def errors(self, ahead: Vector) -> Vector:
-        """Return the standard error of each pair's value, given the values `ahead` of the cells: shape (pairs,).
+        """Return the standard error of each pair's value, shape (pairs,), given the values `ahead` of the next cells.
 
-        Rewards and next values count as independent. Since the variance of a few trials is unreliable, one trial with
-        the mean variance of all steps is added.
+        Rewards and next values are treated as independent. Because the variance of a few trials is unreliable, one
+        trial with the mean variance of all steps is added.
         """
         n = np.maximum(self.tried, 1.0)
         following = ahead[self.after]
@@ -128,13 +128,13 @@ class TransitionCounts:
 
 
 class Learner:
-    """A learner of the action values of every cell; `advice`, shape (cells,), is the adviser's action in every cell."""
+    """A learner of action values; `advice`, shape (cells,), is the advised action of each cell."""
 
     def __init__(
         self, cells: int, actions: int, discount: float, rng: np.random.Generator, *, advice: Cells | None = None
     ) -> None:
         self._discount, self._rng = discount, rng
-        # For every cell, the index of the pair of this cell and the advised action.
+        # For each cell, the index of its pair with the advised action.
         self._advised = None if advice is None else advice * cells + np.arange(cells)
         self._transitions = TransitionCounts(cells, actions)
         self.values = np.full((actions, cells), -np.inf)  # minus infinity for untried actions
@@ -144,7 +144,7 @@ class Learner:
         self._plan()
 
     def choose(self, cells: Cells) -> npt.NDArray[np.int64]:
-        """Choose an action for each of n cells: mostly the best one, sometimes a random one."""
+        """Choose an action for each of n cells: usually the best one, sometimes a random one."""
         chosen = self._chosen[cells]
         places = (self._rng.random(len(cells)) < self._random_share[cells]).nonzero()[0]
         if len(places):
@@ -152,19 +152,19 @@ class Learner:
         return chosen
 
     def replay(self, steps: list[Step]) -> None:
-        """Update the values from these steps and all before them, and choose by them from now on."""
+        """Update the values from these steps and all earlier ones; later choices follow the new values."""
         visits = self._transitions.add(steps)
         self._visits += visits
         shape = self.values.shape
         known = (self._transitions.tried > 0).reshape(shape)
         if self._advised is not None:
-            advised = self.values.reshape(-1)[self._advised]  # as known before
+            advised = self.values.reshape(-1)[self._advised]  # before the update
             self._agreements += visits * (np.isfinite(advised) & (advised >= self.values.max(axis=0)))
             guessed = ~known.reshape(-1)[self._advised]
         else:
             guessed = ~known.any(axis=0)
-        # A cell counts at least as a cautious guess if its advised action is untried or, without advice, if no action
-        # was tried there (an episode was cut). Other untried actions get no value.
+        # A cell is worth at least a cautious guess if its advised action is untried or, without advice, if no action
+        # was tried there (an episode was truncated). Other untried actions get no value.
         defaults = np.where(guessed, self._default_value, -np.inf)
         self.values[known & np.isinf(self.values)] = self._default_value
         self._settle(self.values, defaults)
@@ -176,7 +176,7 @@ class Learner:
         self._plan()
 
     def best(self) -> npt.NDArray[np.int64]:
-        """Return the table to propose, shape (cells,): the safest of the tried or advised actions."""
+        """Return the table to propose, shape (cells,): in each cell the safest tried or advised action."""
         cautious = self.values - CAUTION * self._errors
         if self._advised is not None:
             tried = np.maximum(self._transitions.tried, 1.0).reshape(cautious.shape)
@@ -191,11 +191,11 @@ class Learner:
         return np.where(self._transitions.tried[advised] == 0, np.inf, values_with_bonus)
 
     def _settle(self, values: Vector, least: Vector, bonus: Vector | None = None) -> None:
-        """Sweep over all steps until the values, changed in place, settle.
+        """Sweep over all steps until the values settle; they are changed in place.
 
         Args:
-            least: lower bound of a cell's value, shape (cells,).
-            bonus: added to every step, shape (pairs,); untried actions then count more than the best.
+            least: lower bound of each cell's value, shape (cells,).
+            bonus: added to the reward of each pair, shape (pairs,); untried actions then rank above the best.
         """
         transitions, flat = self._transitions, values.reshape(-1)
         known, unknown = np.flatnonzero(transitions.tried), np.flatnonzero(transitions.tried == 0)
@@ -212,7 +212,7 @@ class Learner:
                 break
 
     def _plan(self) -> None:
-        """Set the action chosen in each cell and the share of random ones; both hold until the next replay."""
+        """Set each cell's action and its share of random actions until the next replay."""
         optimistic = self._optimistic
         if self._advised is not None:
             optimistic = optimistic.copy()
@@ -228,13 +228,13 @@ class CellView:
     """A table of choices as a tabular learner sees it: cells, actions and rewards.
 
     Args:
-        states: number of states if observations are state numbers; their cells are then looked up.
+        states: number of states if observations are state numbers, whose cells are then looked up; else None.
         measure: an objective that replaces the rewards, or a potential; None for the task's rewards alone.
 
     Attributes:
-        cells, actions: how many there are; with several actuators, actions are all combinations.
+        cells, actions: their numbers; with several actuators, each combination of labels is an action.
         discount: its horizon, 1 / (1 - discount), is twice the step limit. Scores are undiscounted returns within the
-            limit; with a horizon beyond it, late rewards count nearly in full.
+            limit, and with this horizon late rewards count nearly in full.
     """
 
     def __init__(self, policy: TablePolicy, states: int | None = None, measure: Measure | None = None) -> None:
@@ -244,12 +244,12 @@ class CellView:
         self._known = policy.cells(np.arange(states).reshape(-1, 1)) if states is not None else None
 
     def read(self, observations: Rows) -> Cells:
-        """Convert n observations to cells."""
+        """Return the cells of n observations."""
         seen = np.asarray(observations)
         return self._policy.cells(seen) if self._known is None else self._known[seen[:, 0]]
 
     def act(self, actions: Cells) -> npt.NDArray[Any]:
-        """Convert n action indices to the environment's own form."""
+        """Convert n action indices to actions of the environment."""
         if self._policy.task.action_space == "discrete":
             return actions
         return np.stack(np.unravel_index(actions, self._counts), axis=1)
@@ -257,10 +257,10 @@ class CellView:
 
 @dataclass(eq=False)
 class LearnerActor:
-    """An actor that acts by a learner's choices and reports every step to the learner; it is its own decider."""
+    """An actor, and its own decider, that takes a learner's actions and reports every step to the learner."""
 
     choose: Callable[[Cells], Cells]  # returns an action for each of n cells
-    record: Callable[[Step], object]  # is called with every step of the parallel episodes
+    record: Callable[[Step], object]  # called with every step of the parallel episodes
     view: CellView
     independent = False
 
@@ -269,7 +269,7 @@ class LearnerActor:
         measure = self.view.measure
         self._before = np.zeros((episodes, measure.task.width) if measure is not None else 0)
         self._cells = np.full(episodes, -1, np.int64)  # the cell of each episode; -1 before its first decision
-        self._actions = np.zeros(episodes, np.int64)  # the last ones
+        self._actions = np.zeros(episodes, np.int64)  # the last action of each episode
         return self
 
     def decide(self, observations: Rows, indices: Indices, /) -> npt.NDArray[Any]:
@@ -312,12 +312,12 @@ def learn_tables(
     *,
     advice: npt.NDArray[np.int64] | None = None,
 ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Learn in batches; after each, yield the episodes played so far and the best known table, shape (cells,).
+    """Learn in batches; after each, yield the number of episodes so far and the best known table, shape (cells,).
 
     Args:
-        practice: plays an episode with each seed, and returns their returns.
-        seeds: returns seeds for the next episodes, from the number played so far and the number wanted.
-        advice: the adviser's action for every cell, shape (cells,).
+        practice: plays an episode with each seed, and returns the episodes' returns.
+        seeds: returns the seeds of the next episodes, given the number played so far and the number wanted.
+        advice: the advised action of each cell, shape (cells,).
     """
     played = 0
 
@@ -352,14 +352,14 @@ def is_better(returns: Vector, others: Vector) -> bool:
 
 
 def q_learning(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
-    """Learn a table with the proposed table as advice; None if the budget is too small.
+    """Learn a table with the proposed table as advice; return None if the budget is too small.
 
-    If the MDP is known, episodes are drawn from it, and exact scores choose the best table of all batches. Otherwise
-    some of the last tables and the proposed one are compared on new episodes. The comparison uses returns even if an
-    objective was learned.
+    If the MDP is known, episodes are drawn from it, and exact scores choose the best of all tables. Otherwise some of
+    the later tables and the proposed one are compared on new episodes. The comparison uses returns even if an objective
+    was learned.
 
     Raises:
-        PolicyError: the policy is not a table of choices, or it or the objective has memory.
+        PolicyError: the policy is not a table of choices, or the policy or the objective has memory.
     """
     table, mdp = choosing_table(policy, "q", trials.measure), trials.mdp
     if trials.practice is None or trials.episodes < LEAST_EPISODES:
