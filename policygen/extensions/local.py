@@ -1,6 +1,6 @@
 """The provider `local:DIR` or `local:ORGANISATION/NAME`: a model in this process, by transformers (extra `local`)."""
 
-# Optional packages are imported inside functions.
+# Imports inside functions are of optional packages.
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ rejection sampling (`rft`): rounds of training on the best quarter of the model'
 arXiv:2308.01825). It needs the extra `finetune`.
 """
 
-# Optional packages are imported inside functions.
+# Imports inside functions are of optional packages.
 
 from __future__ import annotations
 
