@@ -33,8 +33,8 @@ def is_terminal() -> bool:
 class Panel(Live):
     """A panel below the printed lines, redrawn `per_second` times a second; `draw` returns its content.
 
-    Only the thread that draws the panel prints lines. If another thread printed one, both would move the cursor by the
-    height of the same old panel, and parts of that panel would stay on the screen.
+    Only the thread that draws the panel prints lines. If another thread printed one, both would move the cursor up by
+    the height of the same previous panel, and parts of that panel would stay on the screen.
     """
 
     def __init__(self, draw: Callable[[], RenderableType], per_second: float) -> None:
@@ -43,13 +43,13 @@ class Panel(Live):
         super().__init__(console=console, refresh_per_second=per_second)
 
     def get_renderable(self) -> RenderableType:
-        """Print the waiting lines and return what the panel shows now; rich calls this for each drawing."""
+        """Print the waiting lines and return the present content of the panel; rich calls this whenever it draws."""
         while self._lines:
             self.console.print(self._lines.popleft())
         return self._draw()
 
     def print(self, line: str, *, whole: bool = False) -> None:
-        """Print a line above the panel, cut at the width of the terminal or, if `whole`, continued on the next line."""
+        """Print a line above the panel: cut at the width of the terminal or, if `whole`, wrapped."""
         self._lines.append(Text(line) if whole else Text(line, no_wrap=True, overflow="ellipsis"))
         self.refresh()
 
@@ -70,7 +70,7 @@ class Terminal(Listener):
             start_time = time.monotonic()
             self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - start_time, self._activity), 4)
             self._panel.start(refresh=True)
-            self._told_by, teller.say = teller.say, None  # the panel tells it
+            self._told_by, teller.say = teller.say, None  # the panel shows it
 
     def attempted(self, attempt: Attempt) -> None:
         """Print a line; with a panel, only for random actions and each new best."""
@@ -102,7 +102,7 @@ class Terminal(Listener):
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:
-    """Describe an attempt in one line, without terminal control characters."""
+    """Describe an attempt in one line, with control characters made visible."""
     line = _result_line(run, attempt)
     if violated := [one for one in violations_of(attempt) if one.violated]:
         line += "; violates " + ", ".join(f"{one.name} in {one.violated}" for one in violated)

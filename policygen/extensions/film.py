@@ -1,4 +1,4 @@
-"""Films of a policy's scored episodes, as GIF: the environment's pictures, and below them the signals so far."""
+"""GIF films of a policy's scored episodes: the environment's pictures, with the signals so far below them."""
 
 # Imports inside functions: Matplotlib is slow to import.
 
@@ -40,22 +40,22 @@ WIDTH = 440  # pixels
 MOST_FRAMES = 300
 COLOURS = 64
 RATE = 25.0  # most frames per second
-PACE = 10.0  # steps per second, if the environment states none; at most this pace shows moves rather than motion
-LONGEST, SHORTEST = 20.0, 2.5  # seconds per episode: longer ones play faster, shorter ones slower
+PACE = 10.0  # steps per second, if the environment states none
+LONGEST, SHORTEST = 20.0, 2.5  # seconds per episode; longer ones are played faster, shorter ones slower
 MOST_PANELS = 2  # of observations, and of actions
-LAST_FRAME = 2.5  # seconds; it says why the episode ended
+LAST_FRAME = 2.5  # seconds; this frame says why the episode ended
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode for arrays
 _TEXT, _MARGIN = 13, 6  # pixels
-_BAND = 60  # pixels: height of a band of one colour in the image that the palette is made from
+_BAND = 60  # pixels: height of each colour's band in the image from which the palette is computed
 
 
 def takes(
     policy: Policy, *, episodes: int | None = None, seed: int = 0, which: Which | None = None
 ) -> dict[str, Trajectory]:
-    """Play the first episodes that `policygen eval` plays with the same seed; return those to film, by title.
+    """Play the first episodes that `policygen eval` plays with this seed; return those to film, by title.
 
     Args:
-        episodes: number of episodes played; by default 1, or 20 to choose from.
+        episodes: number of episodes to play; by default 1, or 20 with `which`.
         which: only the episode with the highest, lowest or median return.
 
     Raises:
@@ -69,7 +69,7 @@ def takes(
 
 
 def film(policy: Policy, shown: Mapping[str, Trajectory], path: str | Path) -> Path:
-    """Write a film of some episodes, by title, as a .gif of about 300 frames at most; return the path.
+    """Write a film of episodes, by title, as a .gif of at most about 300 frames; return the path.
 
     Raises:
         UsageError: the suffix is unknown.
@@ -87,7 +87,7 @@ def film(policy: Policy, shown: Mapping[str, Trajectory], path: str | Path) -> P
 def gif(policy: Policy, shown: Mapping[str, Trajectory]) -> bytes:
     """Return a film as a GIF; see `film` for errors."""
     pictures, seconds = zip(*frames(policy, shown, MOST_FRAMES), strict=True)
-    # The palette is that of a few frames and of the lines' colours, which cover few pixels.
+    # A few frames, and the colours of the lines, which cover few pixels, determine the palette.
     sheet = Image.new("RGB", (WIDTH, 4 * pictures[0].height + _BAND * len(OKABE_ITO)), "white")
     for i, place in enumerate(np.linspace(0, len(pictures) - 1, 4).round().astype(int)):
         sheet.paste(pictures[place], (0, i * pictures[0].height))
@@ -102,7 +102,7 @@ def gif(policy: Policy, shown: Mapping[str, Trajectory]) -> bytes:
 
 
 def ending_of(episode: Trajectory, task: Task) -> str:
-    """Return words on how an episode ended, and whether it is solved if the task has a threshold."""
+    """Return how an episode ended, in words, and whether it is solved if the task has a threshold."""
     how = "the simulation broke down" if episode.unstable else "terminated" if episode.terminated else "truncated"
     if task.solved is not None:
         how += ", solved" if episode.episode_return >= task.solved else ", not solved"
@@ -113,7 +113,7 @@ def ending_of(episode: Trajectory, task: Task) -> str:
 
 
 def frames(policy: Policy, shown: Mapping[str, Trajectory], most: float) -> Iterator[tuple[Image.Image, float]]:
-    """Yield at most about `most` frames of some episodes, by title, with their durations in seconds; all have one size.
+    """Yield at most about `most` frames of episodes, by title, each with its duration in seconds; all have one size.
 
     Each scored episode is replayed action by action in a rendering environment.
 
@@ -159,9 +159,9 @@ def frames(policy: Policy, shown: Mapping[str, Trajectory], most: float) -> Iter
 
 
 def _signals(policy: Policy, episode: Trajectory) -> Callable[[int], Image.Image]:
-    """Return a function from a step to the picture of the signals until then.
+    """Return a function from a step to a picture of the signals until then.
 
-    They are the first observations that decide the actions, and the first actions.
+    The signals are the first observations that decide the actions, and the first actions.
     """
     imported_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -201,7 +201,7 @@ def _signals(policy: Policy, episode: Trajectory) -> Callable[[int], Image.Image
 
 @functools.cache
 def _font(*, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """Load a font that Matplotlib contains, so that frames are the same on every machine."""
+    """Load a font that comes with Matplotlib, so that frames are the same on every machine."""
     fonts = Path(imported_matplotlib().get_data_path()) / "fonts" / "ttf"
     return ImageFont.truetype(str(fonts / f"DejaVuSans{'-Bold' if bold else ''}.ttf"), _TEXT)
 
@@ -212,10 +212,10 @@ def _font(*, bold: bool = False) -> ImageFont.FreeTypeFont:
 def replayed(
     env: gym.Env[Any, Any], task: Task, episode: Trajectory, wanted: Container[int]
 ) -> Iterator[tuple[int, bool, float, npt.NDArray[np.uint8]]]:
-    """Replay an episode in an environment that renders; yield before each of the `wanted` steps, and at the end.
+    """Replay an episode in a rendering environment; yield before each of the `wanted` steps, and at the end.
 
-    Yields the number of steps taken, whether the episode is over, its return so far, and a picture. If the environment
-    does not repeat itself with the same seed, the replay may end earlier or have another return.
+    Yields the number of steps taken, whether the episode is over, the return so far, and a picture. If the environment
+    behaves differently with the same seed, the replay may end earlier or have another return.
 
     Raises:
         EnvironmentFault: the environment fails.

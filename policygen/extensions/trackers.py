@@ -1,7 +1,7 @@
-"""Trackers: a listener that writes score, policy and cost of every attempt to TensorBoard or W&B.
+"""Trackers: listeners that write score, policy and cost of every attempt for TensorBoard or W&B.
 
-Both write into the run's folder: `tensorboard --logdir results` shows the first, `wandb sync` sends the second, which
-WANDB_MODE=online sends at once.
+Both write into the run's folder: `tensorboard --logdir results` shows what the first wrote; `wandb sync` uploads what
+the second wrote, or WANDB_MODE=online uploads it at once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from policygen.runs.notes import IDEA
 
 PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
-# Write named numbers and texts of an attempt; close the output.
+# Two functions: one writes named numbers and texts of an attempt, one closes the output.
 Output = tuple[Callable[[int, Mapping[str, float | str]], None], Callable[[], None]]
 
 
 class Tracker(Listener):
-    """Writes every attempt of a run once, including those that an earlier process did not write.
+    """A listener that writes every attempt of a run once, including those that an interrupted process left out.
 
     Raises UsageError if the package of the tracker `name` is not installed.
     """
@@ -45,7 +45,7 @@ class Tracker(Listener):
         self._last, self._costs = 0, Costs()
 
     def started(self, run: RunView) -> None:
-        """Open the output, and write the settings and the attempts that it lacks."""
+        """Open the output; write the settings, and the attempts that it lacks."""
         self._run = run
         folder, self._state = run.folder / self.name, run.folder / f"track-{self.name}.json"
         if folder.is_symlink():
@@ -65,7 +65,7 @@ class Tracker(Listener):
             self.attempted(attempt)
 
     def attempted(self, attempt: Attempt) -> None:
-        """Write the attempt, and that it is written."""
+        """Write the attempt, and record that it is written."""
         self._last, self._costs = attempt.number, self._costs.plus(attempt.requests)
         texts = {
             "policy": attempt.policy.to_text(whole=True) if attempt.policy is not None else "",
@@ -77,7 +77,7 @@ class Tracker(Listener):
         write_atomically(self._state, json.dumps({"attempts": attempt.number + 1, "known": self._known}))
 
     def finished(self, summary: Summary) -> None:
-        """Write the numbers of the run as a whole."""
+        """Write the figures of the run as a whole."""
         figures = run_facts(record_of(self._run, summary))
         known = {f"{one.section}/{one.name}": one.amount for one in figures if one.amount is not None}
         self._log(self._last, {name.replace(" ", "_"): amount for name, amount in known.items()})

@@ -1,7 +1,7 @@
-"""A comparison: a table with a row for each task and contender, and a sentence that says which is better, and how sure.
+"""Comparisons: a table with a row for each task and contender, and a sentence about which contender is better.
 
 Requirements come first: a contender that violates hard ones more often than allowed is behind one that violates them
-less. All scores are compared by their means, over shared seeds where there are some.
+less often. Otherwise mean scores are compared, over the seeds that both contenders have, if any.
 """
 
 # Imports inside functions: pandas and Matplotlib are slow to load.
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("md", "tex", "csv")
-SIGNIFICANCE = 0.05  # a difference is sure if its corrected p-value is at most this
-# The names of the facts behind each cost.
+SIGNIFICANCE = 0.05  # largest corrected p-value of a significant difference
+# The name of the fact behind each cost.
 COSTS = {
     **{"episodes": "episodes", "env_steps": "environment steps", "calls": "requests"},
     **{"usd": "USD", "seconds": "time"},
 }
 _HEADINGS = {"env_steps": "steps", "calls": "requests", "usd": "USD"}  # where a name is not its heading
-_RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes a text that begins so for a formula
+_RISKY = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads a text that begins with one of these as a formula
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The values of a run that comparisons need.
+    """The values of a run that are compared.
 
     Attributes:
-        score: final score, or as `meaning` says.
+        score: final score, or what `meaning` says.
         seed: None for a training of another program, which is never paired.
         curve: over the episodes played.
-        costs: the amounts spent in all; an amount that is unknown is left out.
-        violations: violations of the task's requirements in the episodes of the final score.
-        notes: the numbers of the best policy's notes by heading, see `policygen.runs.notes`.
+        costs: the total amounts spent; unknown amounts are missing.
+        violations: of the task's requirements, in the episodes of the final score.
+        notes: the numeric notes of the best policy by heading; see `policygen.runs.notes`.
         meaning: how the score was obtained, if it is not a final score on fresh episodes.
     """
 
@@ -72,10 +72,10 @@ class Entry:
 
     Attributes:
         interval: 95% bootstrap interval of the mean; None for a single run.
-        by_seed: mean score of each seed.
+        by_seed: mean score for each seed.
         violations: of each requirement, over the episodes of all results.
         excess: how much more often than allowed hard requirements are violated; 0 if they are met.
-        requirements: words on violations: `met` if there is none, empty if there is no requirement.
+        requirements: the violations in words: `met` without any, empty if the task has no requirement.
     """
 
     task: str
@@ -112,10 +112,10 @@ def _entry(task: str, contender: str, results: Sequence[Result]) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The difference of means between two contenders on a task, the better one first.
+    """The difference between the means of two contenders on a task, the better one first.
 
     Attributes:
-        gain: mean of `first` minus mean of `second`, over shared seeds if there are some.
+        gain: mean of `first` minus mean of `second`, over the seeds that both have, if any.
         interval: 95% interval of the gain (Student's t); None without two shared seeds.
         p: two-sided p-value of a paired t-test, corrected by Holm's method for the tests of the comparison; None
             without two shared seeds.
@@ -131,7 +131,7 @@ class Lead:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a test says that the first is better."""
+        """Whether the first is significantly better."""
         return self.p is not None and self.p <= SIGNIFICANCE
 
     def __str__(self) -> str:
@@ -144,8 +144,8 @@ class Comparison:
     """A comparison of contenders; `print(comparison.sentence)`, or `str` for the table, the notes and the sentence.
 
     Args:
-        published: published columns to show beside the results.
-        remarks: for the reader, such as omissions and the settings that all runs share.
+        published: published scores to show beside the results.
+        remarks: notes for the reader, such as omissions and the settings that all runs share.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Comparison:
         by_task: dict[str, dict[str, list[Result]]] = {}
         for result in results:
             by_task.setdefault(result.task, {}).setdefault(result.contender, []).append(result)
-        # By task: by how well they meet requirements, then by their means, the best first.
+        # By task, the best first: those that meet requirements best, then those with the highest mean.
         self.entries: dict[str, list[Entry]] = {}
         for task, own in by_task.items():
             entries = [_entry(task, name, own[name]) for name in self.contenders if name in own]
@@ -169,27 +169,27 @@ class Comparison:
         return list(self.entries)
 
     def in_order(self, task: str) -> list[Entry]:
-        """Return the entries of a task in the order of the contenders."""
+        """Return a task's entries in the order of `contenders`."""
         return sorted(self.entries[task], key=lambda one: self.contenders.index(one.contender))
 
     @cached_property
     def leads(self) -> list[Lead]:
-        """The difference of every two contenders on each of their common tasks."""
+        """The difference between every two contenders on each of their common tasks."""
         found = [_lead(*pair) for own in self.entries.values() for pair in itertools.combinations(own, 2)]
         corrected = iter(holm([one.p for one in found if one.p is not None]))
         return [one if one.p is None else replace(one, p=next(corrected)) for one in found]
 
     def behind(self, task: str) -> dict[str, Lead]:
-        """Return the lead of the best contender of a task over each other one, by the name of the other."""
+        """Return the lead of a task's best contender over each other contender, by the other's name."""
         return {one.second.contender: one for one in self.leads if one.first is self.entries[task][0]}
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """A row for each task and contender, published ones included; unknown values are missing.
+        """A row for each task and contender, published methods included; unknown values are missing.
 
         Its columns are `task`, `contender`, `runs`, `mean`, `std`, `low`, `high` (95% interval of the mean over runs),
-        `difference`, `difference_low`, `difference_high` (to the best contender of the task, whose own are missing),
-        `p`, `requirements`, the numbers of notes, and the costs of a run.
+        `difference`, `difference_low`, `difference_high` (from the task's best contender; missing for the best), `p`,
+        `requirements`, the numeric notes, and the mean costs of a run.
         """
         import pandas as pd
 
@@ -220,7 +220,7 @@ class Comparison:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row for each result: `task`, `contender`, `seed`, `score`, `requirements`, numbers of notes, and costs."""
+        """A row for each run: `task`, `contender`, `seed`, `score`, `requirements`, numeric notes, and costs."""
         import pandas as pd
 
         rows = []
@@ -235,7 +235,7 @@ class Comparison:
 
     @cached_property
     def sentence(self) -> str:
-        """A sentence that says which contender is better, and how sure that is."""
+        """A sentence that says which contender is better, and whether significantly."""
         return self._on(self.tasks[0]) if len(self.tasks) == 1 else self._on_all()
 
     def _on(self, task: str) -> str:
@@ -293,7 +293,7 @@ class Comparison:
         return panels_figure(panels, levels, "episodes")
 
     def shown(self) -> pd.DataFrame:
-        """Return the table as texts, without columns that are empty."""
+        """Return the table as texts, without empty columns."""
         import pandas as pd
 
         def known(value: Any, form: Callable[[Any], str] = number) -> str:
@@ -313,7 +313,7 @@ class Comparison:
         return frame.loc[:, (frame != "").any()]
 
     def notes(self) -> list[str]:
-        """Return the notes, with those on methods and sources."""
+        """Return the notes: methods, remarks, and sources."""
         notes = ["mean return: mean ± standard deviation over runs; 95% interval: of the mean, by bootstrap"]
         if self.leads:
             shared = "mean return minus that of the task's best contender, over the seeds that both have, if any"
@@ -340,15 +340,15 @@ class Comparison:
         names = sum(name in ("task", "contender") for name in frame.columns)
         text = frame.to_latex(index=False, escape=True, column_format="l" * names + "r" * (frame.shape[1] - names))
         text = re.sub(r"(?<=[ \[])-(?=[\d.])", "$-$", text).replace("±", r"$\pm$")
-        # At the start of a row, LaTeX would read `[` or `*` as an argument of the `\\\\` before.
+        # At the start of a row, LaTeX would read `[` or `*` as an argument of the preceding `\\\\`.
         lines = [f"{{}}{line}" if line.startswith(("[", "*")) else line for line in text.splitlines()]
         notes = [f"% {' '.join(note.split())}" for note in (self.sentence, *self.notes())]
         return "\n".join(["% needs \\usepackage{booktabs}", *notes, *lines, ""])
 
     def write(self, path: Path) -> list[Path]:
-        """Write the comparison as one of `FORMATS`, by the suffix; return the paths of the files.
+        """Write the comparison in the one of `FORMATS` that the suffix names; return the paths of the files.
 
-        Beside a .csv, NAME-runs.csv has a row for each run. Raises LogbookError if a file cannot be written.
+        A .csv comes with NAME-runs.csv, which has a row for each run. Raises LogbookError if a file cannot be written.
         """
         kind = path.suffix.lower().removeprefix(".")
         if kind != "csv":
@@ -362,7 +362,7 @@ class Comparison:
 
 
 def _lead(first: Entry, second: Entry) -> Lead:
-    """Return the lead of a contender over another one, with a p-value that is not corrected."""
+    """Return the lead of one contender over another, with an uncorrected p-value."""
     shared = tuple(sorted(first.by_seed.keys() & second.by_seed.keys()))
     if not shared:
         return Lead(first, second, first.mean - second.mean, None, None, 0)
@@ -372,7 +372,7 @@ def _lead(first: Entry, second: Entry) -> Lead:
     found, count = difference(own, theirs), len(shared)
     if count < 2:
         return Lead(first, second, found.gain, None, None, count)
-    # Equal gains leave the t-test without a spread: then the sign test.
+    # If all gains are equal, the t-test has no spread to work with: use the sign test.
     p = 2 * min(found.p, 1 - found.p) if found.half else 2.0 ** (1 - count) if found.gain else 1.0
     return Lead(first, second, found.gain, (found.gain - found.half, found.gain + found.half), p, count)
 

@@ -1,4 +1,4 @@
-"""Comparing runs and trainings by Stable-Baselines3: their results are read, and named by contender."""
+"""Read what is compared, runs and trainings by Stable-Baselines3, and name the contenders."""
 
 # Imports inside functions: pandas is slow to load.
 
@@ -24,7 +24,7 @@ from policygen.runs.facts import NOTES, run_facts
 if TYPE_CHECKING:
     import pandas as pd
 
-LAST = 100  # the score and curve of a training are means of this many of its episodes
+LAST = 100  # number of episodes over which the score and the curve of a training are averaged
 LARGEST = 1e100  # sums and squares of larger numbers would overflow
 _TRAINING = re.compile(r"(?P<label>[^=:]+):(?P<task>[^=]+)=(?P<path>.+)")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
@@ -49,8 +49,9 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
     """Compare all sources: run folders, sweep folders, and `LABEL:TASK=PATH` for monitor files of Stable-Baselines3.
 
     Args:
-        by: the setting that separates contenders, or `task`; by default all settings in which runs of a task differ.
-        suite: the suite of the published columns; by default the suites of the sweeps.
+        by: the setting that tells contenders apart, or `task` for one contender; by default all settings in which the
+            runs of a task differ.
+        suite: the suite whose published scores are shown; by default the suites of the sweeps.
 
     Raises:
         UsageError: a source or name is unknown, or the scores cannot be compared.
@@ -104,7 +105,7 @@ def read_scores(sources: Sequence[str], *, by: str | None = None, suite: str | N
 
 
 def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
-    """Return notes on settings that all runs share and that are not defaults, and on settings that are averaged."""
+    """Return notes on the settings that all runs share and that are not defaults, and on those averaged over."""
     common = []
     for name, info in RunConfig.model_fields.items():
         values = {str(getattr(member.config, name)) for member in members}
@@ -113,7 +114,7 @@ def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
             common.append(f"{name}={values.pop()}")
     pooled = [name for name in groups.differing(members) if name != by] if by is not None else []
     notes = [f"settings of all runs: {', '.join(common)}"] if common else []
-    return notes + ([f"runs that differ in {', '.join(pooled)} are averaged, as --by {by} asks"] if pooled else [])
+    return notes + ([f"averaged over runs that differ in {', '.join(pooled)}, because of --by {by}"] if pooled else [])
 
 
 # --- trainings -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The page of a run: one self-contained HTML file with its task, scores, attempts, costs, settings and pictures."""
+"""The page of a run: a self-contained HTML file with its task, scores, attempts, costs, settings and pictures."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 RELOADS = 5  # seconds between reloads of the page of an unfinished run
-SHARE_OF_TIME = 0.05  # of a run, for writing its page
+SHARE_OF_TIME = 0.05  # largest share of a run's time for writing its page
 LARGEST_SVG = 250_000  # bytes; a larger figure becomes a PNG
-MOST_EPISODES = 12  # of the best policy, for its pictures
-MOST_ATTEMPTS = 100  # of a longer run the page shows only former bests and the latest attempts
+MOST_EPISODES = 12  # of the best policy, behind its pictures
+MOST_ATTEMPTS = 100  # for a longer run, the page shows the latest attempts and all that became the best
 _MOST_CHANGES = 80  # lines
 
 
@@ -103,25 +103,25 @@ def write_page(run: Path, output: Path, *, reloads: int | None = None) -> Path:
 class RunPage(Listener):
     """Writes `report.html` in the run's folder after each attempt; the page reloads itself until the run has ended.
 
-    Writing takes at most a twentieth of the time of the run, and once more at the end: after quick attempts the page
-    waits for a later one.
+    Writing takes at most a twentieth of the run's time, except at the end: after quick attempts, the page is not
+    written each time.
     """
 
     option = ("--report",)
 
     def started(self, run: RunView) -> None:
-        """Begin to measure the time of the run."""
+        """Begin to measure the run's time."""
         self._folder, self._started, self._writing = run.folder, time.monotonic(), 0.0
 
     def attempted(self, attempt: Attempt) -> None:
-        """Write the page, which reloads itself, if the time suffices."""
+        """Write the page, which reloads itself, if there is time."""
         before = time.monotonic()
         if self._writing <= SHARE_OF_TIME * (before - self._started):
             write_page(self._folder, self._folder / REPORT, reloads=RELOADS)
             self._writing += time.monotonic() - before
 
     def ended(self) -> None:
-        """Write the last page, which does not reload itself."""
+        """Write the final page, which does not reload itself."""
         write_page(self._folder, self._folder / REPORT)
 
 
@@ -129,7 +129,7 @@ class RunPage(Listener):
 
 
 def _badge(run: RunRecord, facts: Sequence[Fact]) -> str:
-    """Return the words beside the score: `unfinished`, `the best known score`, `solved`, `not solved`, or none."""
+    """Return the badge beside the score: `unfinished`, `the best known score`, `solved`, `not solved`, or none."""
     found = {one.name: one.value for one in facts}
     if run.summary is None:
         return "unfinished"
@@ -141,10 +141,10 @@ def _badge(run: RunRecord, facts: Sequence[Fact]) -> str:
 def _attempt_views(
     attempts: Sequence[Attempt], best: Attempt | None, exchanges: Iterable[Exchange | FailedExchange]
 ) -> list[dict[str, Any]]:
-    """Return the attempts to show, the last first, and before them those in progress.
+    """Return the attempts to show, the latest first.
 
-    Each has the attempt (None while its proposal is not scored), its state, the lines that it changes, and the last
-    message of each of its prompts with the reply, or why there is none.
+    Each has the attempt (None until its proposal is scored), its state, the lines that it changes, and the last message
+    of each of its prompts with the reply, or the reason why there is none.
     """
     requests: dict[int, list[tuple[str, str]]] = {}
     for one in exchanges:
@@ -170,7 +170,7 @@ def _attempt_views(
 
 
 def _changes(attempt: Attempt, parent: Attempt | None) -> list[str]:
-    """Return the lines in which a proposed policy differs from the best before it, with one line of context."""
+    """Return the lines in which a proposed policy differs from the previous best, with one line of context."""
     if attempt.proposed is None:
         return []
     before = parent.policy.to_text() if parent is not None and parent.policy is not None else ""
@@ -181,7 +181,7 @@ def _changes(attempt: Attempt, parent: Attempt | None) -> list[str]:
 
 
 def _commands(run: RunRecord) -> dict[str, str]:
-    """Return the commands that repeat the run and that replay its replies, by what they do; empty if there is none."""
+    """Return the commands that repeat the run and replay its replies, by caption; an impossible one is empty."""
     found = {"The command for a run with these settings": command_of(run.config, run.task)}
     if reads_prompts(run.config.llm):
         place, here = run.folder.resolve(), Path.cwd()
@@ -192,7 +192,7 @@ def _commands(run: RunRecord) -> dict[str, str]:
 
 
 def command_of(config: RunConfig, task: Task) -> str:
-    """Return the command that starts a run with the same settings; empty if only a user's program can start it.
+    """Return the command that starts a run with the same settings; empty if only the user's program can.
 
     It includes --trust if a task file names a module or a path.
     """
@@ -221,7 +221,7 @@ def curve_picture(folder: Path) -> dict[str, str] | None:
 
 
 def _pictures(run: RunRecord) -> dict[str, dict[str, str] | None]:
-    """Return the learning curve, and the action map and the worst kept episode of the best policy, by name."""
+    """Return the pictures by name: learning curve, action map, and worst kept episode of the best policy."""
     best = run.best
     found = {"curve": curve_picture(run.folder), "map": None, "worst": None}
     if best is None or best.policy is None:
@@ -235,7 +235,7 @@ def _pictures(run: RunRecord) -> dict[str, dict[str, str] | None]:
 
 
 def own_episodes(folder: Path, best: Attempt) -> list[Trajectory]:
-    """Return the first episodes of the best policy that the run has kept; empty if its buffer cannot be read."""
+    """Return the first kept episodes of the best policy; empty if the run's buffer cannot be read."""
     try:
         buffer = Logbook(folder).buffer()
     except PolicygenError:  # the page is complete without them

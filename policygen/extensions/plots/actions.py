@@ -1,4 +1,4 @@
-"""The action map of a policy: its actions over two quantities, with a panel for each of a few values of others."""
+"""Action maps: the actions of a policy over two quantities, in panels for a few values of other quantities."""
 
 # Imports inside functions: Matplotlib is slow to import, and only code that draws should wait for it.
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
-EPISODES = 3  # played to find the ranges of quantities
-POINTS = 201  # of a continuous quantity
-MOST_SLICES = 6  # of a quantity
+EPISODES = 3  # number played to find the ranges of quantities
+POINTS = 201  # values of a continuous quantity
+MOST_SLICES = 6  # values of a quantity that get a panel
 MOST_ACTUATORS = 4
 SAMPLES = 2_000  # states at which the influence of a quantity is measured
 ARROWS = {"left": "←", "down": "↓", "right": "→", "up": "↑"}
@@ -41,7 +41,7 @@ _MARGIN = 0.1  # share of the visited range that a map adds on either side
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """A quantity that decides actions; for a table its values are numbers of bins."""
+    """A quantity that decides actions; in a table, its values are bin numbers."""
 
     name: str
     label: str
@@ -56,7 +56,7 @@ class _Axis:
 
     @property
     def slices(self) -> list[float]:
-        """The values with a panel each: bins, or the lowest, the middle and the highest value."""
+        """The values that get a panel: bins, or the lowest, the middle and the highest value."""
         if self.bins is None:
             return list(map(float, np.linspace(np.nanmin(self.samples), np.nanmax(self.samples), 3)))
         count = len(self.values)
@@ -82,14 +82,14 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
 
 
 def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure:
-    """Draw the actions of a policy over the two quantities that change them most, or over one.
+    """Draw the actions of a policy over the one or two quantities that affect them most.
 
-    There are panels for the values of a third and, of a table, a fourth quantity: its bins, or for equations its
-    lowest, middle and highest value. Others are held at their median.
+    There are panels for the values of a third and, for a table, a fourth quantity: its bins or, for equations, its
+    lowest, middle and highest value. Other quantities are held at their medians.
 
     Args:
-        episodes: episodes of this policy, which show the range of each quantity; by default, a few are played for
-            equations.
+        episodes: episodes of this policy, from which the ranges of the quantities are taken; by default, a few are
+            played if the policy is equations.
 
     Raises:
         UsageError: the policy always takes the same action, or a quantity has no finite value in the episodes.
@@ -146,10 +146,10 @@ def quantities_behind(policy: Policy) -> frozenset[str]:
 
 
 def _quantities(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
-    """Return the quantities that decide the actions; the samples of a table are random bins.
+    """Return the quantities that decide the actions; samples for a table are random bins.
 
-    Those of equations are observations and remembered values or, if these are more than two, the features in use if
-    these are not.
+    For equations, they are observations and remembered values; if these are more than two, but the features in use at
+    most two, they are these features.
     """
     rng = np.random.default_rng(0)
     if isinstance(policy, TablePolicy):
@@ -178,7 +178,7 @@ def _quantities(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
 
 
 def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float]:
-    """Return the visited range of a quantity with a margin that stays within its bounds."""
+    """Return the visited range of a quantity, with a margin within its bounds."""
     low, high = next(((one.low, one.high) for one in task.observations if one.name == name), (-math.inf, math.inf))
     first, last = float(visited.min()), float(visited.max())
     margin = _MARGIN * ((last - first) or 1.0)
@@ -186,13 +186,13 @@ def _range(task: Task, name: str, visited: Numbers) -> tuple[float, float]:
 
 
 def _label(task: Task, name: str) -> str:
-    """Return a quantity with its unit, if the task states one; a remembered value has that of its quantity."""
+    """Return a quantity with its unit, if the task states one; a remembered value has the unit of its quantity."""
     units = {one.name: one.unit for one in task.actuators} | {one.name: one.unit for one in task.observations}
     return with_unit(name, units.get(name.removeprefix("prev(").removesuffix(")"), ""))
 
 
 def _decided(policy: Policy, known: Mapping[str, Numbers]) -> Numbers:
-    """Return the actions for n values of each quantity, each of shape (n,); shape (n, actuators)."""
+    """Return the actions, shape (n, actuators), for n values of each quantity, shape (n,)."""
     count = len(next(iter(known.values())))
     if isinstance(policy, TablePolicy):
         cells = np.ravel_multi_index([known[name].astype(int) for name in policy.grid.names], policy.grid.shape)
@@ -207,7 +207,7 @@ def _decided(policy: Policy, known: Mapping[str, Numbers]) -> Numbers:
 
 
 def _influence(policy: Policy, axes: Sequence[_Axis]) -> Numbers:
-    """Return for each quantity the mean change of the actions if it has its value of another state."""
+    """Return the mean change of the actions if one quantity takes its value from another state, for each quantity."""
     rng, choice = np.random.default_rng(0), np.array([one.is_choice for one in policy.task.actuators])
     samples = {axis.name: axis.samples for axis in axes}
     usual = _decided(policy, samples)
@@ -221,7 +221,7 @@ def _influence(policy: Policy, axes: Sequence[_Axis]) -> Numbers:
 def _mapped(
     policy: Policy, axes: Sequence[_Axis], fixed: Mapping[str, float], up: _Axis | None, across: _Axis
 ) -> Numbers:
-    """Return the actions of a panel, of shape (up, across, actuators); the other quantities are `fixed` or usual."""
+    """Return the actions of a panel, shape (up, across, actuators); other quantities are `fixed` or at their median."""
     mesh = np.meshgrid(across.values, up.values if up is not None else [0.0])
     known = {axis.name: np.full(mesh[0].size, fixed.get(axis.name, axis.usual)) for axis in axes}
     known |= {axis.name: place.ravel() for axis, place in zip((across, up), mesh, strict=True) if axis is not None}
@@ -232,13 +232,13 @@ def _mapped(
 
 
 def _inches(axis: _Axis | None, count: int, room: float) -> float:
-    """Return the size of each of `count` panels along a quantity."""
+    """Return the size of each of `count` panels along a quantity, with `room` for all, in inches."""
     wanted = 0.4 * axis.bins.bins if axis is not None and axis.bins is not None else 3.8
     return min(max(1.9, wanted), max(1.9, room / count))
 
 
 def _shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
-    """Return the colours of an actuator: one for each choice, or for numbers a scale with two hues around zero."""
+    """Return the colours of an actuator: one per choice or, for numbers, a scale with two hues around zero."""
     import matplotlib
     from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize, TwoSlopeNorm
 
@@ -254,7 +254,7 @@ def _shades(actuator: Actuator) -> tuple[Colormap, Normalize]:
 
 
 def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, across: _Axis) -> None:
-    """Draw the actions of an actuator, of shape (up, across): a map, cells of a table, or a curve over one quantity."""
+    """Draw the actions of an actuator, shape (up, across), as a map, table cells, or a curve over one quantity."""
     colors, norm = _shades(actuator)
     if across.bins is not None:
         axes.pcolormesh(actions, cmap=colors, norm=norm, edgecolors="white", linewidth=0.5)
@@ -264,7 +264,7 @@ def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, ac
         for axis, quantity in ((axes.xaxis, across), (axes.yaxis, up)):
             if quantity is not None and quantity.bins is not None:
                 _add_ticks(axis, quantity.bins)
-        # Whole numbers go down, as in the rows of a board; other quantities go up. Panels of a row share the axis.
+        # Whole numbers increase downwards, as the rows of a board do; panels of a row share the axis.
         if up is not None and up.bins is not None and up.bins.has_integer_bins:
             axes.set_ylim(up.bins.bins, 0)
         axes.tick_params(length=2.5, labelsize=8)
@@ -278,7 +278,7 @@ def _draw(axes: Axes, actuator: Actuator, actions: Numbers, up: _Axis | None, ac
 
 
 def _write_actions(axes: Axes, actuator: Actuator, actions: Numbers) -> None:
-    """Write numbers, or the arrows of directions, into the cells of a table that is not too large."""
+    """Write numbers or arrows into the cells of a table, unless there are too many."""
     symbols = [ARROWS.get(label.lower(), "") for label in actuator.labels]
     if actions.size > 400 or not (all(symbols) or not actuator.is_choice):
         return
@@ -292,7 +292,7 @@ def _write_actions(axes: Axes, actuator: Actuator, actions: Numbers) -> None:
 
 
 def _add_ticks(axis: Any, bins: Dimension) -> None:
-    """Add the edges of bins or, of whole numbers, the bins."""
+    """Label the edges between bins or, for whole numbers, the bins."""
     whole = bins.has_integer_bins
     positions = np.arange(bins.bins) + 0.5 if whole else np.arange(1.0, bins.bins)
     every = max(1, math.ceil(len(positions) / 12))
@@ -301,7 +301,7 @@ def _add_ticks(axis: Any, bins: Dimension) -> None:
 
 
 def _add_colours(figure: Figure, places: Any, actuator: Actuator) -> None:
-    """Add a bar of the colours with the names of choices or of levels."""
+    """Add a colour bar with the names of choices or levels."""
     from matplotlib.cm import ScalarMappable
 
     colors, norm = _shades(actuator)

@@ -1,4 +1,4 @@
-"""Learning curves: of a single run with its attempts, and of groups of runs with their means and intervals."""
+"""Learning curves: of one run with its attempts, or of groups of runs with means and intervals."""
 
 # Imports inside functions: Matplotlib and scipy.stats are slow to import, and only code that draws waits for them.
 
@@ -36,8 +36,8 @@ X_AXES = {
     "usd": "cost [USD]",
 }
 CURVE = "learning_curve.png"  # in the folder of a run
-RESAMPLES, CURVE_RESAMPLES = 5_000, 2_000  # of an interval over runs, and of a band
-MOST_POINTS = 200  # of a mean curve; a bootstrap at every step of every run would take minutes
+RESAMPLES, CURVE_RESAMPLES = 5_000, 2_000  # for an interval over runs, and for a band
+MOST_POINTS = 200  # on a mean curve; a bootstrap at every step of every run would take minutes
 ACROSS = 3  # panels in a row
 LONGEST_TITLE = 85  # characters of a line
 CHARACTERS_PER_INCH = 15  # of a legend
@@ -55,9 +55,9 @@ Curve = tuple[Numbers, Numbers]  # increasing amounts spent, and the best score 
 def plot_runs(folders: str | Path | Sequence[str | Path], path: str | Path, *, x: str = "attempt") -> Path:
     """Draw the learning curves of one or many runs into `path`; return the path.
 
-    One run has the score of each attempt, the best so far, and the final score with its 95% interval. Many runs have a
-    panel for each task. A panel shows the mean of the best so far of each group (runs that differ in the seed only),
-    with a 95% bootstrap band. An unfinished run is a thin dotted line and enters no mean.
+    For one run, the plot shows the score of each attempt, the best so far, and the final score with its 95% interval.
+    Many runs get a panel for each task. It shows the mean of the best so far for each group (runs that differ only in
+    the seed), with a 95% bootstrap band. Unfinished runs are dotted lines, and enter no mean.
 
     Args:
         folders: run folders, or a single one.
@@ -95,7 +95,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         raise UsageError("no run folders are given, so there is nothing to plot")
     runs = [read_member(folder) for folder in unique_runs(folders)]
     if unknown := [run.folder for run in runs if np.isnan(run.curve[x]).any()]:
-        raise UsageError(f"{unknown[0]} has costs of unknown price; plot over another --x")
+        raise UsageError(f"{unknown[0]} has requests of unknown price; plot over another --x")
     if all(not run.curve[x].any() for run in runs) and any(len(run.curve) > 1 for run in runs):
         raise UsageError(f"these runs have spent no {x}; plot over another --x")
     if len(runs) == 1:
@@ -112,7 +112,7 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
 
 
 def _levels(runs: Sequence[Member]) -> dict[str, float]:
-    """Return the mean of random actions over the runs of a task, and the scores that the task states."""
+    """Return the mean score of random actions over the runs of a task, and the scores that the task states."""
     task, known = runs[0].task, [score for run in runs if not math.isnan(score := float(run.curve["score"][0]))]
     levels = {"random actions": fmean(known)} if known else {}
     levels |= {"solved": task.solved} if task.solved is not None else {}
@@ -166,7 +166,7 @@ def _run_figure(run: Member, x: str) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The runs of a group on a task: curves of finished and of unfinished ones, and final scores."""
+    """The runs of a group on a task: curves of finished and of unfinished runs, and final scores."""
 
     curves: list[Curve] = field(default_factory=list)
     unfinished: list[Curve] = field(default_factory=list)
@@ -204,7 +204,7 @@ def panels_figure(
         for name, own in looks.items():
             axes.plot([], [], label=f"{name} ({_counts([own[name] for own in panels.values() if name in own])})", **own)
         if any(one.scores for own in panels.values() for one in own.values()):
-            axes.plot([], [], "o", color="0.5", label="marks: fresh episodes")
+            axes.plot([], [], "o", color="0.5", label="marks at the right: final scores")
         for name in [name for name in LEVELS if any(name in own for own in levels.values())]:
             axes.plot([], [], label=name, **LEVELS[name])
         _add_legend(figure, axes)
@@ -256,7 +256,7 @@ def _draw_panel(
 def _ticks(axes: Axes, x: str, last: float, most: int) -> None:
     """Put about `most` ticks on an axis of `X_AXES`, from 0 to `last`; at whole numbers only if it is a count.
 
-    Final scores are drawn beyond `last`, where a tick would mean nothing.
+    Final scores are drawn beyond `last`, where ticks would mean nothing.
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -269,7 +269,7 @@ def _ticks(axes: Axes, x: str, last: float, most: int) -> None:
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:
-    """Put the entries of a panel below all panels."""
+    """Put the legend of one panel below all panels."""
     handles, labels = axes.get_legend_handles_labels()
     longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
     columns = int(CHARACTERS_PER_INCH * figure.get_figwidth()) // (longest + 8)  # with the space of a line

@@ -1,7 +1,7 @@
-"""Groups of runs that may be averaged, and their names, for curves, tables and comparisons.
+"""Groups of runs that may be averaged, and their names, for curves and comparisons.
 
-Runs of a group differ only in their seed and in the settings `WITHOUT_EFFECT`. An unfinished run belongs to its group
-but is never averaged, because it has searched less.
+The runs of a group differ only in their seed and in the settings `WITHOUT_EFFECT`. Unfinished runs belong to groups,
+too, but are never averaged, because they have searched less.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from policygen.runs.request_log import FILE, used_comments
 from policygen.tasks.records import task_to_record
 
 # Settings in which runs of a group may differ: limits of spending, prices, and others that do not affect the search.
-# Limits of episodes and steps do, because tuning gets shares of them.
+# Limits of episodes and steps do affect it: tuning gets shares of them.
 WITHOUT_EFFECT = {
     *("max_calls", "max_tokens", "max_usd", "prices"),
     *("jobs", "base_url", "timeout_seconds", "step_timeout", "final_episodes", "fragility"),
@@ -36,7 +36,7 @@ WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class Member(RunRecord):
-    """A run, with a digest of what its settings do not say: prompt templates, the user's comments, and the task."""
+    """A run, with a digest of its prompt templates, comments and task, which its settings do not state."""
 
     version: str
 
@@ -51,7 +51,7 @@ class Member(RunRecord):
         """
         if not self.attempts:
             raise PathError(f"{self.folder} has no attempts yet: there is nothing to plot")
-        # Not with pandas: every run draws its curve at its end, and would have to wait for that import.
+        # Not a data frame: every run draws its curve at its end, and importing pandas is slow.
         columns = {name: np.array(values, np.float64) for name, values in curve_table(self.attempts).items()}
         columns["tokens"] = columns["tokens_in"] + columns["tokens_out"]
         columns["seconds"] = columns["wall_seconds"]
@@ -60,7 +60,7 @@ class Member(RunRecord):
 
 
 def read_member(folder: Path) -> Member:
-    """Read the values of a run that groups need, finished or not.
+    """Read a run, finished or not.
 
     Raises:
         LogbookError: it is not a run folder, or is damaged.
@@ -74,7 +74,7 @@ def read_member(folder: Path) -> Member:
 
 
 def unique_runs(folders: Sequence[Path]) -> list[Path]:
-    """Return the run folders in order, each once, with the runs of a sweep in place of the sweep.
+    """Return the run folders in order, each once; a sweep is replaced by its runs.
 
     Raises:
         PathError: no run of a sweep has begun.
@@ -90,7 +90,7 @@ def unique_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def grouped(runs: Sequence[Member]) -> dict[tuple[str, str], list[Member]]:
-    """Return the runs by task and name of their group, in order of first appearance."""
+    """Return the runs by task and group name, in order of first appearance."""
     groups: dict[tuple[str, str], list[Member]] = {}
     for run, name in zip(runs, names_of(runs), strict=True):
         groups.setdefault((run.task.name, name), []).append(run)
@@ -98,13 +98,13 @@ def grouped(runs: Sequence[Member]) -> dict[tuple[str, str], list[Member]]:
 
 
 def names_of(runs: Sequence[Member], by: str | None = None) -> list[str]:
-    """Return the name of the group that each run belongs to: the settings in which runs of one task differ.
+    """Return the name of each run's group: the settings in which the runs of one task differ.
 
     The model is left out if all runs share it and differ in another setting; so is a setting that a run does not use.
-    If templates, comments or the task have changed between runs with the same settings, a digest keeps these apart.
+    If templates, comments or the task differ between runs with the same settings, a digest tells them apart.
 
     Args:
-        by: the setting that alone separates groups; `task` for none.
+        by: the only setting that separates groups; `task` for none.
     """
     starts = len({run.config.start for run in runs} - {None})
     if by is not None:
@@ -126,7 +126,7 @@ def names_of(runs: Sequence[Member], by: str | None = None) -> list[str]:
 
 
 def differing(runs: Sequence[Member]) -> list[str]:
-    """Return the settings that may change a score and in which runs of one task differ, with `perturb`."""
+    """Return the settings that may affect a score and in which runs of one task differ, `perturb` included."""
 
     def differ(name: str) -> bool:
         found: dict[str, Any] = {}
@@ -141,7 +141,7 @@ def _value(run: Member, name: str) -> Any:
 
 
 def _in_words(run: Member, name: str, starts: int) -> str:
-    """Return a setting of a run in words; `starts`: how many policies the runs that are compared started from."""
+    """Return a setting of a run in words; `starts` is the number of policies that all runs together started from."""
     value = _value(run, name)
     if name == "start" and value is not None:  # a policy
         return f"start {_digest(value)}" if starts > 1 else "with a start"

@@ -83,7 +83,7 @@ def save(figure: Figure, path: Path, write: Callable[[Path, bytes], None] = writ
 
 
 def imported_matplotlib() -> Any:
-    """Import Matplotlib, which refuses to load if MPLBACKEND names a back end that it does not know; return it."""
+    """Import and return Matplotlib, even if MPLBACKEND names an unknown backend, at which its import would fail."""
     if "matplotlib" in sys.modules:
         return sys.modules["matplotlib"]
     backend = os.environ.pop("MPLBACKEND", "")
@@ -91,7 +91,7 @@ def imported_matplotlib() -> Any:
 
     if backend:
         os.environ["MPLBACKEND"] = backend
-        with suppress(ValueError):  # our pictures need no back end
+        with suppress(ValueError):  # our plots need no backend
             matplotlib.rcParams["backend"] = backend
     return matplotlib
 
@@ -111,7 +111,7 @@ def style(more: Mapping[str, Any] | None = None) -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of a size in inches; to be called in `style`."""
+    """Return an empty figure of this size in inches; call it within `style`."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -130,6 +130,6 @@ def with_unit(name: str, unit: str) -> str:
 
 
 def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
-    """Return the lengths of an interval below and above its mean, as `errorbar` takes them."""
-    # Rounding may put the mean of equal scores outside.
+    """Return how far an interval extends below and above its mean, in the form that `errorbar` takes."""
+    # Rounding may put the mean of equal scores outside their interval.
     return [[max(0.0, mean - interval[0])], [max(0.0, interval[1] - mean)]] if interval is not None else None

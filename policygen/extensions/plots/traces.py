@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-EPISODES = 20  # from which the best, the median and the worst are chosen
+EPISODES = 20  # number from which the best, the median and the worst are chosen
 MOST_PANELS = 12
-MOST_LINES = 4  # of a panel
-MOST_CHANGES = 60  # of a choice that is drawn as a line
-LONGEST_LABEL = 20  # characters of a line beside a panel
+MOST_LINES = 4  # per panel
+MOST_CHANGES = 60  # of a choice, to be drawn as a line
+LONGEST_LABEL = 20  # characters per line beside a panel
 _COLUMN_WIDTH, _PANEL_HEIGHT = 3.6, 1.5  # inches
 
 
@@ -41,7 +41,7 @@ class Signal:
     values: Numbers
     unit: str = ""
     labels: tuple[str, ...] = ()  # names of the values 0, 1, ... of a choice
-    # limits at each step, each with the name of the requirement that states it
+    # the name of a requirement, and its limit at each step
     limits: tuple[tuple[str, Numbers], ...] = ()
 
 
@@ -55,14 +55,14 @@ def scored_episodes(policy: Policy, episodes: int, seed: int) -> list[Trajectory
         TaskError, EnvironmentFault: the environment cannot be made, or fails.
     """
     if pool_for(policy.task, 1) is not None:
-        what = "EnvPool scores this task and starts episodes differently; these are episodes of Gymnasium"
+        what = "EnvPool, which scores this task, starts episodes differently; these are episodes of Gymnasium"
         warnings.warn(what, stacklevel=2)
     with ParallelSimulator(policy.task, use_pool=False) as players:
         return list(players.play(policy, episode_seeds(seed, "evaluation", episodes)))
 
 
 def best_median_worst(episodes: Sequence[Trajectory]) -> dict[str, Trajectory]:
-    """Return the episodes with the highest, the median and the lowest return, by these names; fewer of fewer."""
+    """Return the episodes with the highest, median and lowest return, by title; one or two episodes give fewer."""
     order = sorted(episodes, key=lambda episode: -episode.episode_return)
     chosen = {0: "best", len(order) // 2: "median", len(order) - 1: "worst"}
     return {f"{title} of {len(order)}": order[place] for place, title in chosen.items() if order}
@@ -71,8 +71,8 @@ def best_median_worst(episodes: Sequence[Trajectory]) -> dict[str, Trajectory]:
 def traces_figure(task: Task, episodes: Mapping[str, Trajectory]) -> Figure:
     """Draw the signals of some episodes over time: observations and actions, with the limits of requirements.
 
-    Signals of the same unit share a panel, so that a set point is drawn with the measured value. Time is in seconds if
-    the task states the length of a step.
+    Signals with the same unit share a panel, so that a set point is drawn with the measured value. Time is in seconds
+    if the task states the length of a step.
 
     Args:
         episodes: episodes by title, one column each.
@@ -132,7 +132,7 @@ def _last_alone(limit: Numbers) -> Numbers:
 
 
 def _by_panel(signals: Sequence[Signal]) -> list[list[Signal]]:
-    """Return signals by panel: at most `MOST_LINES` of one unit share a panel."""
+    """Return the signals of each panel: at most `MOST_LINES` with the same unit share one."""
     panels: list[list[Signal]] = []
     for signal in signals:
         alike = (panel for panel in panels if signal.unit and panel[0].unit == signal.unit and not signal.labels)

@@ -1,4 +1,4 @@
-"""A table on the terminal: its rows in words, and a map of its actions in characters."""
+"""Tables on the terminal: their rows in words, and maps of their actions in characters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNS = {"left": "<", "right": ">", "up": "^", "down": "v"}  # not every termina
 
 
 def in_words(policy: Policy) -> list[str]:
-    """Return the rows of a table in words, with the meaning of its names; empty for equations and over ten rows."""
+    """Return the rows of a table in words, with what its names mean; empty for equations and for over ten rows."""
     if not isinstance(policy, TablePolicy) or len(policy.rules) > MOST_ROWS:
         return []
     actuators, units = policy.task.actuators, _units(policy)
@@ -34,7 +34,7 @@ def in_words(policy: Policy) -> list[str]:
 def text_map(policy: Policy) -> list[str]:
     """Return the lines of a map of a table's actions over the one or two quantities that decide its single output.
 
-    Empty for other policies, and for maps of more than 100 characters or 40 lines.
+    The result is empty for other policies, and for maps wider than 100 characters or higher than 40 lines.
     """
     if not isinstance(policy, TablePolicy) or len(policy.task.actuators) > 1:
         return []
@@ -63,7 +63,7 @@ def text_map(policy: Policy) -> list[str]:
         f"  {name:>{margin}} {''.join(f'{signs[value]:^{width}}' for value in row)}".rstrip()
         for name, row in zip(names, actions, strict=True)
     ]
-    # A number stands below its bin, an edge between two bins.
+    # A number goes below its bin, an edge between two bins.
     shift = 0 if across.has_integer_bins else (width + 1) // 2
     below = " " * (3 + margin + shift) + "".join(f"{tick:^{width}}" for tick in ticks)
     head = f"Map of the actions ({'; '.join(axes)}){': ' * bool(legend)}{', '.join(legend)}"
@@ -75,7 +75,7 @@ def _units(policy: Policy) -> dict[str, str]:
 
 
 def _deciding(policy: TablePolicy) -> list[Dimension]:
-    """Return the quantities that some row looks at."""
+    """Return the quantities on which some row depends."""
     every = zip(*(rule.bins for rule in policy.rules), strict=True)
     return [
         one
@@ -111,7 +111,7 @@ def _between(one: Dimension, first: int, last: int) -> str:
 
 
 def _signs(actuator: Actuator, meanings: Mapping[float, str]) -> dict[float, str]:
-    """Return the sign of each action: an arrow, the first letter, or the whole word where these are not unique."""
+    """Return the sign of each action: an arrow, its first letter, or the whole word if letters are not unique."""
     if all(text in SIGNS for text in meanings.values()):
         return {value: SIGNS[text] for value, text in meanings.items()}
     letters = [text[0] for text in meanings.values()]

@@ -1,7 +1,7 @@
-"""A sweep from start to finish: joblib carries out its runs, here or on a cluster of Ray or Dask, or jobs of Slurm do.
+"""Sweeps: joblib carries out the runs, on this machine or on a Ray or Dask cluster, or Slurm does, as jobs.
 
-All machines must see the sweep's folder and the working directory under the same paths. Nothing is handed back: every
-run leaves its folder, or a file with the reason why it could not be carried out.
+All machines must see the sweep's folder and the working directory under the same paths. Workers return nothing: every
+run leaves a folder, or a file that says why it failed.
 """
 
 # Imports inside functions: extras, and start-up time.
@@ -35,13 +35,13 @@ from policygen.runs.facts import BEST, duration, read_record, run_facts
 from policygen.runs.logbook import lock_folder
 from policygen.tasks.trust import check_id
 
-AT_A_TIME = 1_000  # jobs of an array; Slurm's default limit is 1,001
-SECONDS_BETWEEN_LOOKS = 0.5  # at the folders of the runs, and at the jobs of Slurm
+AT_A_TIME = 1_000  # jobs in an array; Slurm allows 1,001 by default
+SECONDS_BETWEEN_LOOKS = 0.5  # at the runs' folders and at Slurm's jobs
 _PACKAGES = {"ray": "ray", "dask": "distributed", "slurm": "submitit"}  # the extras
 
 
 class ClusterError(PolicygenError):
-    """An error of a cluster: it is missing, refuses a job, or lacks what a job asks for."""
+    """The cluster is missing, refuses a job, or lacks resources that a job asks for."""
 
 
 def conduct(
@@ -50,18 +50,18 @@ def conduct(
     execution: Execution = Execution(),  # noqa: B008  it is immutable
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Order]:
-    """Carry out the runs of a plan that are not finished, and return an order for each of its runs.
+    """Carry out the unfinished runs of a plan, and return an order for each of its runs.
 
     Args:
-        folder: folder of the sweep; its manifest gets the runs that it lacks.
-        say: called with a line for every run that ends.
+        folder: folder of the sweep; missing runs are added to its manifest.
+        say: called with a line whenever a run ends.
 
     Raises:
         UsageError: a task, suite or setting is wrong, or the sweep in the folder has other settings.
         PathError: the folder cannot be created.
         LogbookError: the folder is in use, damaged, or not writable.
         ClusterError: the cluster cannot be used, or refuses the jobs.
-        KeyboardInterrupt: the sweep was interrupted. Its runs have stopped, and the same call resumes them.
+        KeyboardInterrupt: the sweep was interrupted, and its runs have stopped; the same call resumes them.
     """
     _check(plan, execution)
     make_folder(folder, "choose another --out")
@@ -76,7 +76,7 @@ def conduct(
             settings = (*settings, f"jobs={here if execution.backend == 'local' else 1}")
         orders = [Order(cell, folder, settings, execution, str(Path.cwd())) for cell in plan.cells]
         waiting = [order for order in orders if order.summary() is None]
-        waiting.sort(key=lambda order: order.lost)  # a run that ended its process may do so again
+        waiting.sort(key=lambda order: order.lost)  # last: a run whose process died may kill the next one, too
         for order in waiting:
             order.fail("")
         over = threading.Event()
@@ -93,9 +93,9 @@ def conduct(
 
 
 def _check(plan: SweepPlan, execution: Execution) -> None:
-    """Check the execution, and each configuration once for faults that all its runs would have, such as a missing key.
+    """Check the execution, and once per configuration what would stop all its runs, such as a missing key.
 
-    A suite file may come from someone else: the modules that its tasks name are not imported, unless it is trusted.
+    A suite file may be untrusted: then modules that its tasks name are not imported.
     """
     backend, trust = execution.backend, execution.trust
     if execution.slurm and backend != "slurm":
@@ -122,7 +122,7 @@ def _check(plan: SweepPlan, execution: Execution) -> None:
 
 
 def _watch(waiting: Sequence[Order], planned: int, over: threading.Event, say: Callable[[str], None]) -> None:
-    """Say a line for every order that has ended, until all have or `over` is set."""
+    """Say a line for every order that ends, until all have ended or `over` is set."""
     started, left, last = time.monotonic(), list(waiting), False
     while left and not last:
         last = over.wait(SECONDS_BETWEEN_LOOKS)
@@ -143,7 +143,7 @@ def _outcome(order: Order) -> str:
 
 
 def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str]]:
-    """Return whether all runs are finished, and lines with results, costs, and what to do next."""
+    """Return whether all runs are finished, and lines with their number, their cost, and the next command."""
     found = [read_record(order.run_folder) for order in orders if order.summary() is not None]
     failed = {order.cell.key: fault for order in orders if order.summary() is None and (fault := order.fault())}
     first = f"{len(found)} of {len(orders)} run{'s' * (len(orders) > 1)} finished" + (
@@ -166,7 +166,7 @@ def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str
 
 
 def _execute(orders: Sequence[Order], execution: Execution) -> None:
-    """Carry out all orders, and return when all have ended; stop them all if this is interrupted.
+    """Carry out all orders, and return when all have ended; an interrupt stops them all.
 
     Raises ClusterError if the cluster cannot be used, or refuses the jobs.
     """
@@ -215,7 +215,7 @@ def _cluster(backend: str, workers: int) -> Iterator[None]:
 
 
 def _by_joblib(orders: Sequence[Order], workers: int) -> None:
-    """Carry out orders; if a process is lost, and with it those beside it, their runs are resumed one by one."""
+    """Carry out orders; if a process dies, joblib stops the others, too, and their runs are resumed one by one."""
     import joblib
 
     parallel = partial(joblib.Parallel, batch_size=1)  # a run may take hours
@@ -231,12 +231,12 @@ def _by_joblib(orders: Sequence[Order], workers: int) -> None:
                 raise
             orders = [order for order in orders if not order.ended and not order.lost]
             for order in begun:
-                with suppress(Exception):  # with two workers the run has a process that is not this one
+                with suppress(Exception):  # with n_jobs=2 the run gets a process of its own
                     parallel(n_jobs=2)([joblib.delayed(_in_worker)(order, os.getpid())])
 
 
 def _in_worker(order: Order, driver: int) -> None:
-    """Carry out an order; a process that `driver` has started ends with it."""
+    """Carry out an order; a process that the process `driver` started ends with it."""
     if os.getppid() == driver:
         _end_with(driver)
     order()
@@ -253,23 +253,23 @@ def _end_with(parent: int) -> None:
 
 
 class _Task:
-    """The function of a job. Slurm takes a job's time or machine away with a warning: then it is queued again."""
+    """The function of a Slurm job; a job that Slurm is about to stop is queued again."""
 
     def __call__(self, order: Order) -> None:
         order()
 
     def checkpoint(self, order: Order) -> Any:
-        """Return the work of the job that continues this one, for submitit."""
+        """Return the job that continues this one; submitit calls this before the job is stopped."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, order)
 
 
 def _by_slurm(orders: Sequence[Order], options: Sequence[str], at_a_time: int) -> None:
-    """Carry out orders as a job array. Jobs inherit the environment with its keys, as `sbatch` passes it on."""
+    """Carry out orders as a job array; `sbatch` passes the environment with its keys on to the jobs."""
     import submitit
 
-    # Jobs and results are pickles, so they go to a new folder that only this user can write.
+    # Jobs and results are pickled, so they go to a new folder in which only this user can write.
     logs = Path(tempfile.mkdtemp(prefix="slurm-", dir=orders[0].folder))
     executor = submitit.SlurmExecutor(logs)
     own = {"job_name": "policygen", "array_parallelism": at_a_time, "stderr_to_stdout": True, "time": None}
@@ -290,7 +290,7 @@ def _by_slurm(orders: Sequence[Order], options: Sequence[str], at_a_time: int) -
         raise
     broken = [(job, order) for job, order in zip(jobs, orders, strict=True) if not order.ended]
     for job, order in broken:
-        said = str(job.exception())  # which waits for a result of the job
+        said = str(job.exception())  # waits for the job's result
         why = (said.partition("\n---")[2].partition("\n---")[0] or said).strip().rpartition("\n")[2]
         order.fail(f"{why[:300]}; its output is in {job.paths.stdout}")
     if not broken:

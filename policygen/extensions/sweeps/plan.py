@@ -1,6 +1,6 @@
-"""Plans of sweeps: the runs for some tasks, models, templates, settings and seeds, and the file that keeps them.
+"""Sweep plans: a run for each combination of task, model, template, settings and seed, and the file that lists them.
 
-A suite (`envs/suites/*.toml`) has tasks that are run with the same settings, and their published scores.
+A suite (`envs/suites/*.toml`) is a list of tasks with common settings and published scores.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from policygen.tasks.task import PolicyKind
 
 FOLDER = "envs/suites"
 MANIFEST = "sweep.toml"
-# Settings that a suite may state: kind of policy, length of the search, episodes. Only the user chooses the model and
+# Settings that a suite may contain: kind of policy, length of the search, episodes. Only the user chooses the model and
 # the server.
 PROTOCOL = (
     "policy",
     *("iterations", "episodes", "warmup_episodes", "final_episodes"),
     *("max_episodes", "max_calls", "patience", "repairs", "stop_at", "refine"),
 )
-# Settings that a grid may not vary: sweeps have options for them, or a file may not choose them.
+# Settings that a grid may not vary: a sweep has options for them, or only the user may choose them.
 NOT_VARIED = ("task", "llm", "template", "seed", "base_url", "extra_body")
 _REMEDY = "restore it from a copy, or delete it and repeat the command of the sweep: finished runs are kept"
 _MOST_BYTES = 64 * 2**20  # of a manifest
@@ -51,18 +51,18 @@ _MOST_SEEDS = 100_000
 
 
 class PublishedScore(NamedTuple):
-    """A published mean and its standard deviation over runs; a file has the mean alone, or both as a list."""
+    """A published mean with its standard deviation over runs; in files, a number or a list of both."""
 
     mean: FiniteFloat
     std: Annotated[FiniteFloat, Field(ge=0)] | None = None
 
 
 class PublishedColumn(BaseModel, extra="forbid", frozen=True):
-    """The published scores of a method: a column of a table.
+    """The published scores of a method.
 
     Attributes:
-        source: the publication, and the runs or episodes over which its figures are means.
-        runs: number of runs per mean; None if the source does not say.
+        source: the publication, and the runs or episodes over which it averages.
+        runs: number of runs averaged; None if the source does not say.
         scores: the score on each task.
     """
 
@@ -78,13 +78,13 @@ class PublishedColumn(BaseModel, extra="forbid", frozen=True):
 
 
 class Suite(BaseModel, extra="forbid", frozen=True):
-    """Tasks that are run and reported together: the keys of `envs/suites/*.toml`.
+    """Tasks that are run and reported together; its fields are the keys of `envs/suites/*.toml`.
 
     Attributes:
         tasks: names of tasks, or Gymnasium ids.
-        run: settings of every run. They replace those of task files, and the user's replace them.
-        policy: the published kind of policy of a task, instead of that in its file.
-        published: the columns shown beside the runs.
+        run: settings of every run; they override task files, and the user's override them.
+        policy: the published kind of policy by task, instead of that in the task file.
+        published: the published scores to show beside the runs.
     """
 
     name: str
@@ -101,13 +101,13 @@ def list_suites() -> dict[str, Path]:
 
 
 def find_suite(name: str) -> Path | None:
-    """Return the file of a suite, given as a bare name or a path into a folder `suites`; None if it does not exist."""
+    """Return the file of a suite, given its name or a path in a folder `suites`; None if it does not exist."""
     path = find_resource(FOLDER, name, ".toml")
     return path if path is not None and path.absolute().parent.name == "suites" else None
 
 
 def load_suite(name: str) -> Suite:
-    """Load a suite, given as for `find_suite`; whether its tasks exist is not checked.
+    """Load a suite, given as in `find_suite`, without checking that its tasks exist.
 
     Raises UsageError if it does not exist or its file is malformed.
     """
@@ -126,7 +126,7 @@ def load_suite(name: str) -> Suite:
 
 
 def _fault(suite: Suite, name: str) -> str:
-    """Return the fault of a suite whose file has this name; empty if there is none."""
+    """Return what is wrong with a suite whose file has this name; empty if nothing is."""
     if suite.name != name or not re.fullmatch(r"[\w.-]+", name):
         return f"`name` is `{suite.name}`; it must be the name of the file, `{name}`"
     if twice := [task for i, task in enumerate(suite.tasks) if task in suite.tasks[:i]]:
@@ -146,7 +146,7 @@ def _fault(suite: Suite, name: str) -> str:
 
 
 def suite_line(name: str) -> str:
-    """Return a line about a suite: its tasks and the published methods, or the fault of its file."""
+    """Return a line about a suite: its tasks and published methods, or what is wrong with its file."""
     try:
         suite = load_suite(name)
         published = f"; published: {', '.join(column.name for column in suite.published)}" if suite.published else ""
@@ -162,8 +162,9 @@ class Cell(BaseModel, extra="forbid", frozen=True):
     """A run of a sweep.
 
     Attributes:
-        settings: `NAME=VALUE` of the grid, for this run.
-        suite: the suite that has named the task, if one has; `protocol` has its settings.
+        settings: the values from the grid, `NAME=VALUE`.
+        suite: name of the suite that the task comes from, if any.
+        protocol: settings of that suite.
     """
 
     task: str
@@ -176,7 +177,7 @@ class Cell(BaseModel, extra="forbid", frozen=True):
 
     @property
     def key(self) -> str:
-        """The name of the run's folder: readable, unique in the sweep, and without passwords."""
+        """The name of the run's folder: readable, unique within the sweep, and without passwords."""
         parts = [self.task, redacted(self.llm).replace(":", "-", 1), *filter(None, (self.template, *self.settings))]
         plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("._-")[:60] for part in parts]
         if plain != parts:  # some characters were replaced, so a digest makes the name unique
@@ -185,12 +186,12 @@ class Cell(BaseModel, extra="forbid", frozen=True):
 
     @property
     def configuration(self) -> str:
-        """The task, model, template and settings, joined by commas: everything but the seed."""
+        """Everything but the seed: task, model, template and settings, joined by commas."""
         return ", ".join(filter(None, (self.task, self.llm, self.template, *self.settings)))
 
 
 class SweepPlan(BaseModel, extra="forbid", frozen=True):
-    """The runs of a sweep, and the settings (`NAME=VALUE`) of all of them."""
+    """The runs of a sweep, and the settings that they share, `NAME=VALUE`."""
 
     cells: tuple[Cell, ...] = Field(min_length=1)
     settings: tuple[str, ...] = ()
@@ -205,13 +206,13 @@ def make_plan(
     grid: Sequence[str] = (),
     settings: Sequence[str] = (),
 ) -> SweepPlan:
-    """Return the plan with a run for every task, model, template, combination of settings and seed.
+    """Return a plan with a run for every combination of task, model, template, settings from the grid, and seed.
 
     Args:
-        names: tasks, suites, and tasks of suites (`SUITE:TASK`); a task that several of them name counts once.
-        templates: names of templates; by default those of the kinds of policy.
-        grid: settings with several values, `NAME=VALUE,VALUE`; the plan has all their combinations.
-        settings: `NAME=VALUE` of all runs.
+        names: tasks, suites, and tasks of suites (`SUITE:TASK`); a task that is named twice counts once.
+        templates: names of templates; by default the usual one.
+        grid: settings with several values, `NAME=VALUE,VALUE`.
+        settings: settings of all runs, `NAME=VALUE`.
 
     Raises:
         UsageError: a suite is malformed or lacks the task, or a grid is malformed; also see `check_name`.
@@ -230,7 +231,7 @@ def make_plan(
 
 
 def _tasks_of(name: str) -> Iterator[dict[str, Any]]:
-    """Yield the fields of `Cell` for each task of a suite, for that of `SUITE:TASK`, or else for the task `name`."""
+    """Yield the fields of `Cell` for each task of a suite, for the one in `SUITE:TASK`, or for the task `name`."""
     first, _, task = name.partition(":")
     if find_suite(name) is not None:
         first, task = name, ""
@@ -261,9 +262,9 @@ def _combinations(grid: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds of a text; raise UsageError if it has none of these forms.
+    """Read seeds; raise UsageError for other forms than these.
 
-    `10` means 0 to 9, `100..109` includes both ends, `1,5,7` is a list, also of ranges.
+    `10` means 0 to 9, `100..109` includes both ends, and `1,5,7` is a list, which may contain ranges.
     """
     wrong = UsageError(f"--seeds {text}: write a number, as in 10, a range, as in 100..109, or a list, as in 1,5,7")
     seeds: list[int] = []
@@ -300,10 +301,10 @@ def read_plan(folder: Path) -> SweepPlan:
 
 
 def add_to_manifest(folder: Path, plan: SweepPlan) -> None:
-    """Write the runs of a plan into the manifest of a sweep, beside those that it has already.
+    """Add the runs of a plan to the manifest of a sweep.
 
     Raises:
-        UsageError: the sweep has other settings, or one of the runs with another protocol.
+        UsageError: the sweep has other settings, or the same run with another protocol.
         LogbookError: the manifest is damaged, or cannot be written.
     """
     # No password is written into a file.
@@ -325,7 +326,7 @@ def cell_folders(folder: Path) -> list[Path]:
 
 
 def intact(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders without sweeps whose manifest is damaged, of which it warns; a single one is returned."""
+    """Leave out sweeps whose manifest is damaged, with a warning for each; a single folder is returned unchecked."""
     found = []
     for folder in folders:
         try:

@@ -1,4 +1,4 @@
-"""The work of a sweep: one run, carried out by the process or machine that an executor chose."""
+"""The work that a sweep hands to a process or machine: one run."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from policygen.search.run import Run, carry_out, start
 from policygen.tasks.load import load_task
 from policygen.tasks.task import Task
 
-SECONDS_TO_RELEASE = 120.0  # how long an order waits for another process to release its run
+SECONDS_TO_RELEASE = 120.0  # how long to wait for another process to release the run
 LOST = "its process or machine was lost before the run ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The settings by which a sweep is carried out.
+    """How to carry out a sweep.
 
     Attributes:
         trust: whether the user trusts the task files.
-        cache: folder of a cache of replies, shared by the runs.
+        cache: folder of the cache of replies that the runs share.
         track: names of the trackers.
         workers: number of runs at a time; None: one here, one per processor of a cluster, 1,000 on Slurm.
-        slurm: options of `sbatch` by long name, `NAME=VALUE`, or `NAME` alone.
+        slurm: long options of `sbatch`, `NAME=VALUE` or `NAME`.
     """
 
     trust: bool = False
@@ -50,12 +50,12 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A run to carry out, by calling this; its files in the sweep's folder say how far it is.
+    """An order to carry out one run: call it. Files in the sweep's folder record how far the run is.
 
     Attributes:
         folder: folder of the sweep.
         settings: `NAME=VALUE`, as the user typed them.
-        directory: the working directory, which all machines share.
+        directory: the working directory, shared by all machines.
     """
 
     cell: Cell
@@ -80,13 +80,13 @@ class Order:
         return None
 
     def fault(self) -> str:
-        """Return why the run could not be carried out; empty if nothing is known against it."""
+        """Return why the run failed; empty if it has not failed."""
         with suppress(FileNotFoundError, LogbookError):
             return read(self._fault_file, str).strip()
         return ""
 
     def fail(self, sentence: str) -> None:
-        """Record why the run could not be carried out; an empty sentence deletes the record."""
+        """Record why the run failed; an empty sentence deletes the record."""
         if sentence:
             write_atomically(self._fault_file, f"{sentence}\n")
         else:
@@ -94,22 +94,22 @@ class Order:
 
     @property
     def lost(self) -> bool:
-        """Whether a process has begun the order, and recorded neither its end nor a fault."""
+        """Whether a process has started the run, and recorded neither its end nor a failure."""
         return self.fault() == LOST
 
     @property
     def ended(self) -> bool:
-        """Whether the run is finished, or its fault is known."""
+        """Whether the run has finished or failed."""
         return self.summary() is not None or self.fault() not in ("", LOST)
 
     def __call__(self) -> None:
-        """Start or resume the run, and carry it out to its end; a failure is recorded and does not raise.
+        """Start or resume the run, and carry it out; a failure is recorded, not raised.
 
         Raises PolicygenError if this machine cannot write into the sweep's folder.
         """
         try:
             os.chdir(self.directory)
-            self.fail(LOST)  # in case that this process does not come to its end
+            self.fail(LOST)  # in case this process dies
         except (OSError, PolicygenError) as error:
             raise PolicygenError(f"{socket.gethostname()} does not share the folders of the sweep: {error}") from None
         fault = ""
@@ -132,7 +132,7 @@ class Order:
 
             listeners = trackers(self.execution.track)
         deadline = time.monotonic() + SECONDS_TO_RELEASE
-        # A process of an earlier command may still be at work on the run: then its result is waited for.
+        # If a process of an earlier command is still working on the run, its result is waited for.
         while self.summary() is None:
             try:
                 run = begin(self)
@@ -159,7 +159,7 @@ def begin(order: Order) -> Run:
     """Start or resume the run of an order; raise PolicygenError if that is impossible."""
     cell = order.cell
     if (order.run_folder / "config.toml").exists():
-        # A run that is resumed takes these values only if the user repeats them, as the user of a sweep does.
+        # A resumed run takes these values only if the user repeats them; the user of a sweep repeats all.
         stated = dict(map(read_assignment, order.settings))
         repeated = {name: value for name, value in stated.items() if name in (*CHANGEABLE, "extra_body")}
         repeated |= {"llm": cell.llm} if "@http" in cell.llm else {}

@@ -219,7 +219,7 @@ def test_by_a_setting_pools_the_others_and_says_so() -> None:
     folders = [str(policygen.run("frozenlake", seed=100, **variant, **SMALL).folder) for variant in variants]
     compared = read_scores(folders, by="grid", suite="props15")
     assert compared.contenders == ["grid=free", "grid=fixed"]
-    assert "runs that differ in iterations are averaged, as --by grid asks" in compared.notes()
+    assert "averaged over runs that differ in iterations, because of --by grid" in compared.notes()
     rows = compared.table.set_index("contender")
     assert rows.loc["ProPS", ["mean", "std", "runs"]].tolist() == [0.57, 0.17, 10]
     assert read_scores(folders, by="task").contenders == ["all runs"]

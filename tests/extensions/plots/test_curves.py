@@ -131,7 +131,7 @@ def test_two_runs_have_their_mean_and_range(tmp_path: Path) -> None:
     assert axes.get_title() == "frozenlake"
     assert legend_of(axes) == [
         "builtin (no language model) (2 runs)",
-        "marks: fresh episodes",
+        "marks at the right: final scores",
         "random actions",
         "solved",
         "known optimum",
@@ -242,7 +242,7 @@ def test_what_cannot_be_plotted_is_a_sentence(tmp_path: Path) -> None:
         ([], "attempt", "no run folders"),
         ([tmp_path / "nowhere"], "attempt", "nowhere is not a run folder"),
         ([begun], "attempt", f"{begun.name} has no attempts yet"),
-        ([unpriced], "usd", f"{unpriced.name} has costs of unknown price; plot over another --x"),
+        ([unpriced], "usd", f"{unpriced.name} has requests of unknown price; plot over another --x"),
     ):
         with pytest.raises(PolicygenError, match=words):
             plot_runs(folders, tmp_path / "a.png", x=x)
