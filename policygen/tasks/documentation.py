@@ -6,7 +6,7 @@ import importlib
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
@@ -73,17 +73,37 @@ def _documented(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
 def _description(env: gym.Env[Any, Any], *, only_named: bool) -> Iterator[tuple[str, str]]:
     """Yield the summary of an environment's package, and the sections of its description that name the environment.
 
-    If none does, yield all sections, or nothing if `only_named`.
+    If it is the package's only one, yield all sections. If no section names it, yield all, or none if `only_named`.
+    Leave out what names only other environments.
     """
     kind = type(env.unwrapped)
-    names = [kind.__name__, *([env.spec.id.rpartition("/")[2]] if env.spec is not None else [])]
-    for package in metadata.packages_distributions().get(kind.__module__.partition(".")[0], [])[:1]:
+    module = kind.__module__.partition(".")[0]
+    own = {kind.__name__, *([env.spec.id.rpartition("/")[2]] if env.spec is not None else [])}
+    entries = {spec.id.rpartition("/")[2]: str(spec.entry_point) for spec in gym.registry.values()}
+    of_package = {name: entry for name, entry in entries.items() if entry.startswith((f"{module}.", f"{module}:"))}
+    # `module:Class` registers the class under its name; the package may have others that are not registered.
+    alone = len({*of_package.values()}) == 1 and kind.__name__ not in of_package
+    for package in metadata.packages_distributions().get(module, [])[:1]:
         about = metadata.metadata(package).json
         sections = _sections(_plain(str(about.get("description", ""))))
-        named = _below(sections, lambda _, text: any(name in text for name in names))
-        shown = list(itertools.compress(sections, named)) or ([] if only_named else sections)
-        parts = [str(about.get("summary", "")), *(text for _, text in shown)] if shown else []
-        yield from ((f"package {package}", part) for part in parts if part)
+        shown = sections
+        if not alone:
+            named = _below(sections, lambda _, text: any(name in text for name in own))
+            shown = list(itertools.compress(sections, named)) or ([] if only_named else sections)
+        parts = [str(about.get("summary", "")), *(_without(text, {*of_package} - own, own) for _, text in shown)]
+        yield from ((f"package {package}", part) for part in parts if part and shown)
+
+
+def _without(text: str, others: Collection[str], own: Collection[str]) -> str:
+    """Return a text without its rows, items and paragraphs that name one of `others` but none of `own`."""
+
+    def is_kept(part: str) -> bool:
+        return any(name in part for name in own) or not any(name in part for name in others)
+
+    paragraphs = (
+        part.splitlines() if part.lstrip().startswith(("|", "-", "*")) else [part] for part in text.split("\n\n")
+    )
+    return "\n\n".join(filter(None, ("\n".join(filter(is_kept, parts)) for parts in paragraphs)))
 
 
 def _sections(text: str) -> list[_Section]:

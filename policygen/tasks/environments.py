@@ -436,8 +436,9 @@ def make(gym_id: str, kwargs: Mapping[str, Any], max_steps: int | None = None) -
             raise TaskError(
                 f"{gym_id} does not take these kwargs ({fault}); correct `kwargs` in the task file"
             ) from None
+        needed = "render_mode=rgb_array" if "render_mode" in fault.lower().replace(" ", "_") else "NAME=VALUE"
         raise TaskError(
-            f"{gym_id} cannot be made without arguments ({fault}): `policygen new {gym_id} --kwarg NAME=VALUE` writes "
+            f"{gym_id} cannot be made without arguments ({fault}): `policygen new {gym_id} --kwarg {needed}` writes "
             "a task file with arguments; if it needs none, its dependencies may have the wrong versions: install those "
             "that it names"
         ) from error

@@ -145,6 +145,9 @@ A plain pond: level (m), then wind (m/s).
 | id | actions |
 | --- | --- |
 | `Plain-v0` | 0: calm, 1: waves |
+| `Lake-v0` | 0: sail, 1: row |
+
+**Lake-v0** has a harbour.
 
 ```python
 env = gym.make("Plain-v0")  # two lines
@@ -171,19 +174,23 @@ def test_a_short_docstring_is_followed_by_what_its_package_says_of_the_environme
     about = {"summary": "Ponds.", "description": README}
     monkeypatch.setattr(metadata, "packages_distributions", lambda: {package: ["pond"]})
     monkeypatch.setattr(metadata, "metadata", lambda name: SimpleNamespace(json=about))
+    specs = {f"{name}-v0": EnvSpec(f"{name}-v0", f"{Plain.__module__}:{name}") for name in ("Plain", "Lake")}
+    monkeypatch.setattr(gym, "registry", specs)
     env = Plain()
-    env.spec = EnvSpec("Plain-v0", f"{Plain.__module__}:Plain")
+    env.spec = specs["Plain-v0"]
     text = documentation_of(env)
     assert text.count("[package pond]") == 1
     assert text.index("[class Plain]") < text.index("Ponds.") < text.index("A plain pond: level (m)")
     assert "### Rewards\n\nDeep is good." in text
     assert "1: waves" in text
-    assert "A lake has ships." not in text
+    assert not {words for words in ("A lake has ships.", "0: sail", "has a harbour") if words in text}
     assert not {word for word in ("install", "badge", "MIT", "References", "gym.make", "```") if word in text}
     about["description"] = README.replace("Plain", "Other")  # where no section names it, all are shown
     assert "A lake has ships." in documentation_of(env)
     monkeypatch.setattr(Plain, "__doc__", "A tank.\n" + "Word by word.\n" * 100)  # unless the docstring is long
     assert "A lake has ships." not in documentation_of(env)
+    del specs["Lake-v0"]  # all are about the package's only environment
+    assert "A lake has ships." in documentation_of(env)
 
 
 # --- facts of a MuJoCo model ------------------------------------------------------------------------------------------

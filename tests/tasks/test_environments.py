@@ -69,6 +69,10 @@ class Plant(Made):
     def __init__(self, plant, *, gain, size=3):
         pass
 
+class Drawn(Made):
+    def __init__(self, render_mode):
+        pass
+
 class Old(Made):
     def step(self, action):
         return super().step(action)[:4]
@@ -158,6 +162,7 @@ def test_a_module_of_the_working_directory_registers_its_environments_and_hides_
         ("made_here:Many", "chosen among 100,000 values; the maximum is 2,000: .*ActionWrapper"),
         ("made_here:Graph", "ActionWrapper whose action_space is one of these"),
         ("made_here:Plant", "'plant' .*: `policygen new made_here:Plant --kwarg NAME=VALUE` writes"),
+        ("made_here:Drawn", "`policygen new made_here:Drawn --kwarg render_mode=rgb_array` writes"),
         ("made_here:Old", r"`step` has to return \(observation, reward, terminated, truncated, info\)"),
         ("made_here:Older", r"write `def reset\(self, \*, seed=None, options=None\)`"),
         ("made_here:Infinite", "the reward of step 1 is inf; return a finite number"),
