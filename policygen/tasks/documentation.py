@@ -1,4 +1,4 @@
-"""The documentation of an environment: spaces, arguments, docstrings, its package's description, its MuJoCo model."""
+"""The documentation of an environment: spaces, arguments, docstrings, package description and MuJoCo model."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
-MOST_CHARACTERS = 6_000  # of all sections together
-MOST_OF_FACTS = 5_000  # characters of all facts of a model together
-SHORT = 1_000  # characters of docstrings below which all of the package's description is added
+MOST_CHARACTERS = 6_000  # characters of all sections
+MOST_OF_FACTS = 5_000  # characters of all facts about a model
+SHORT = 1_000  # with fewer characters of docstrings, the whole description of the package is added
 MOST_OF_A_VALUE = 120  # characters of an argument or of a space without parts
 # Modules whose base classes describe no environment.
 _GENERAL = ("builtins", "abc", "typing", "gymnasium.core", "gymnasium.utils", "gymnasium.envs.mujoco.mujoco_env")
-# Beginnings of headings of sections that describe no environment.
+# First words of headings of sections that describe no environment.
 _ASIDE = (
     *("install", "getting started", "quick", "usage", "using", "example", "licen", "citation", "citing", "cite"),
     *("bibtex", "references", "contribut", "develop", "test", "changelog", "version", "release", "roadmap", "credits"),
     *("acknowledg", "author", "contact", "links", "badges", "contents", "table of contents", "train", "benchmark"),
     *("baseline", "results", "docs", "check out", "visuali", "project link", "render"),
 )
-# Beginnings of words in headings of the sections that describe an environment: they go before others.
+# Beginnings of words in the headings of sections that go before others.
 _FIRST = ("observ", "action", "reward", "state", "terminat", "dynamic")
-_CALLS = frozenset(("python", "py", "pycon", "bash", "sh", "shell", "console", "zsh"))  # listings that call a package
-_Section = tuple[int, str]  # the level of its heading, 0 without one, and its text
+_CALLS = frozenset(("python", "py", "pycon", "bash", "sh", "shell", "console", "zsh"))  # listings that are left out
+_Section = tuple[int, str]  # the level of the heading, 0 without one; the text
 
 
 def documentation_of(env: gym.Env[Any, Any]) -> str:
-    """Return the documentation of an environment in sections of at most `MOST_CHARACTERS` together.
+    """Return the documentation of an environment in sections, of at most `MOST_CHARACTERS` in all.
 
-    Each section begins with its title in brackets: first the spaces and arguments in force. Sections that fit as a
-    whole go before parts of others. Sections with a heading about other things, such as installing, are left out.
+    Each section begins with its title in brackets; the first one has the spaces and the arguments in force. Whole
+    sections go before parts of others. Sections whose heading is about other things, such as installing, are left out.
     """
     with suppress(Exception):  # the environment's own code
         own = [f"observation: {_form(env.observation_space)}", f"action: {_form(env.action_space)}", *_arguments(env)]
@@ -49,7 +49,7 @@ def documentation_of(env: gym.Env[Any, Any]) -> str:
 
 
 def _documented(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the docstrings of the environment's classes, module and factory, and perhaps its package's description."""
+    """Yield the docstrings of the environment's classes, module and factory, then its package's description."""
     kind = type(env.unwrapped)
     owners: list[tuple[str, Any]] = []
     for owner in kind.__mro__:
@@ -60,9 +60,9 @@ def _documented(env: gym.Env[Any, Any]) -> Iterator[tuple[str, str]]:
         entry = env.spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
         owners += [(f"function {creator.__name__}", creator)] if inspect.isfunction(creator) else []
-    found: dict[str, str] = {}  # titles by text: a text stands once
+    found: dict[str, str] = {}  # titles by text, so that no text is repeated
     for title, owner in owners:
-        # `vars`: not the docstring of a base class
+        # `__dict__` holds no docstring that is inherited from a base class
         text = owner.__doc__ if inspect.isfunction(owner) else getattr(owner, "__dict__", {}).get("__doc__")
         found.setdefault(_plain(inspect.cleandoc(text or "")), title)
     for text, title in found.items():
@@ -121,7 +121,7 @@ def _sections(text: str) -> list[_Section]:
         level = 0 if in_code else len(line) - len(line.lstrip("#"))
         if level:
             parts.append((level, []))
-        if in_code or not line.lstrip().startswith(("[![", "![", "<")):  # badges and pictures
+        if in_code or not line.lstrip().startswith(("[![", "![", "<")):  # without badges and pictures
             parts[-1][1].append(line)
     found = [(level, "\n".join(lines)) for level, lines in parts]
 
@@ -134,7 +134,7 @@ def _sections(text: str) -> list[_Section]:
 
 
 def _below(sections: Sequence[_Section], holds: Callable[[int, str], bool]) -> Iterator[bool]:
-    """Yield for each section whether a condition holds for it, or for one whose heading it stands below."""
+    """Yield for each section whether a condition holds for it, or for a section that contains it."""
     above: int | None = None
     for level, text in sections:
         if above is not None and level <= above:
@@ -145,12 +145,12 @@ def _below(sections: Sequence[_Section], holds: Callable[[int, str], bool]) -> I
 
 
 def _arguments(env: gym.Env[Any, Any]) -> list[str]:
-    """Return the environment's class as called: `Room(outside=5.0, size=3)`, defaults included, but no None."""
+    """Return the call that makes the environment, as in `Room(outside=5.0, size=3)`, with defaults except None."""
     kind, given = type(env.unwrapped), dict(env.spec.kwargs) if env.spec is not None else {}
     values = {name: one.default for name, one in inspect.signature(kind).parameters.items()} | given
     shown = [f"{name}={_short(v)}" for name, v in values.items() if v is not None and v is not inspect.Parameter.empty]
     lines = [f"{kind.__name__}({', '.join(shown)})"] if shown else []
-    for name in ("dt", "tau"):  # what they count is not certain
+    for name in ("dt", "tau"):  # which may or may not be the length of a step
         with suppress(Exception):  # the environment's own code
             value = getattr(env.unwrapped, name)
             if isinstance(value, int | float) and name not in values:
@@ -159,7 +159,7 @@ def _arguments(env: gym.Env[Any, Any]) -> list[str]:
 
 
 def _form(space: gym.Space[Any]) -> str:
-    """Describe a space without the bounds of a Box, which each quantity has with its name."""
+    """Describe a space without the bounds of a Box, which prompts give with each quantity."""
     match space:
         case spaces.Dict():
             return f"Dict({', '.join(f'{key!r}: {_form(part)}' for key, part in space.items())})"
@@ -188,9 +188,9 @@ def _describes(text: str) -> bool:
 
 
 def _fitting(sections: Sequence[tuple[str, str]]) -> str:
-    """Return the sections that fit, in their order; what room is left goes to the beginnings of the others.
+    """Return the sections that fit, in order, and the beginnings of others in the remaining room.
 
-    The first section goes before all others, then those with a heading in `_FIRST`.
+    The first section has priority, then those with a heading in `_FIRST`.
     """
     first = [i == 0 or _describes(text) for i, (_, text) in enumerate(sections)]
     room, shown = MOST_CHARACTERS, dict[int, str]()
@@ -202,7 +202,7 @@ def _fitting(sections: Sequence[tuple[str, str]]) -> str:
             kept = text if needed + len(text) <= room else f"{text[: room - needed - 4].rpartition(chr(10))[0]}\n..."
             shown[i] = kept
             room -= needed + len(kept)
-    titled = itertools.groupby(sorted(shown), lambda i: sections[i][0])  # parts of one text stand below one title
+    titled = itertools.groupby(sorted(shown), lambda i: sections[i][0])  # parts of a text share a title
     return "\n".join(f"[{title}]\n" + "\n".join(map(shown.__getitem__, parts)) for title, parts in titled)
 
 
@@ -212,7 +212,7 @@ def has_model(env: gym.Env[Any, Any]) -> bool:
 
 
 def step_seconds_of(env: gym.Env[Any, Any]) -> float | None:
-    """Return the seconds of a step: those of the MuJoCo model, times `frame_skip`; None without a model."""
+    """Return the length of a step in seconds: the MuJoCo model's time step times `frame_skip`; None without a model."""
     with suppress(Exception):  # the environment's own code
         if has_model(env) and isinstance(skip := env.unwrapped.frame_skip, int):  # type: ignore[attr-defined]
             return float(env.unwrapped.model.opt.timestep) * skip  # type: ignore[attr-defined]
@@ -220,15 +220,15 @@ def step_seconds_of(env: gym.Env[Any, Any]) -> float | None:
 
 
 def model_facts(env: gym.Env[Any, Any], actions: Sequence[str]) -> tuple[str, ...]:
-    """Describe the MuJoCo model of an environment in SI units, one sentence each: step, gravity, actuators, masses.
+    """Describe the time step, gravity, actuators, joints and masses of a MuJoCo model in SI units, a sentence each.
 
-    There is none without a model, or for one that cannot be read.
+    Without a model, or if it cannot be read, there are no sentences.
 
     Args:
         actions: the task's names of the components of an action, in order.
     """
     lines: list[str] = []
-    with suppress(Exception):  # facts are optional, and the model is the user's
+    with suppress(Exception):  # facts are optional, and a user's model may be incomplete
         lines = list(_sentences(env, actions)) if has_model(env) else []
     kept = [
         line for line, end in zip(lines, itertools.accumulate(map(len, lines)), strict=True) if end <= MOST_OF_FACTS
@@ -246,7 +246,7 @@ def _sentences(env: gym.Env[Any, Any], actions: Sequence[str]) -> Iterator[str]:
     gravity = ", ".join(map(_number, model.opt.gravity))
     yield f"Gravity is ({gravity}) m/s^2 along (x, y, z); the total mass is {_number(model.body_mass.sum())} kg."
     space = env.action_space
-    # A component of the action is an actuator's input; if the ranges differ, the environment transforms the action.
+    # If the ranges differ, the environment transforms actions before they become inputs of actuators.
     direct = (
         isinstance(space, gym.spaces.Box)
         and space.shape == (model.nu,) == (len(actions),)
@@ -283,7 +283,7 @@ def _joint(model: Any, mujoco: Any, joint: int) -> str:
 
 
 def _drive(model: Any, actuator: int) -> str:
-    """Describe an actuator: its force or torque if it is a plain motor, else that it is none."""
+    """Describe the force or torque of an actuator, if it is a plain motor."""
     types = model.actuator_gaintype, model.actuator_biastype, model.actuator_dyntype
     if any(kind[actuator] for kind in types):  # 0 is a fixed gain, no bias, and no dynamics
         return "it is not a plain motor"

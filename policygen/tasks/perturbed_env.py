@@ -16,24 +16,24 @@ from policygen.tasks.actions import random_actions
 from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, close, fault, name_of
 from policygen.tasks.task import OF_SPREAD, PHYSICS, SENSORS, STEP_COUNTS, Perturbation
 
-SPREAD_STEPS = 1_000  # steps of random actions that measure the spread of observations
-_STREAM = 0x9E37  # separates this random stream from the environment's
+SPREAD_STEPS = 1_000  # steps of random actions in which the spread of observations is measured
+_STREAM = 0x9E37  # separates the perturbations from the environment's own draws with the same seed
 
 Floats = npt.NDArray[np.float64]
-# Of equal environments outside of runs, such as the copies that `eval` plays. A run measures its own, so that its steps
-# do not depend on what this process did before.
+# Spreads of environments outside runs, such as the copies that `eval` plays. A run measures its own, so that the steps
+# it counts do not depend on what this process did before.
 _spreads: dict[str, Floats] = {}
 
 
 class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that perturbs an environment's sensors, actuators and physics; rewards are those of the environment.
+    """A wrapper that perturbs an environment's sensors, actuators and physics, but not its rewards.
 
     The sizes of perturbations and the noise depend only on the seed of the episode.
 
     Args:
-        make: a function from keyword arguments, which replace those of the task, to the environment.
+        make: makes the environment with keyword arguments that replace those of the task.
         signals: the names of the observed numbers.
-        limit: number of steps after which an episode is truncated, not counting those of `random_start`.
+        limit: number of steps after which an episode is truncated, without those of `random_start`.
 
     Raises:
         TaskError: a perturbation does not fit the environment.
@@ -58,16 +58,16 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         """Refuse a perturbation that does not fit the environment."""
         name, kind, env = one.name, one.kind, self.env
         if kind in SENSORS and not isinstance(env.observation_space, gym.spaces.Box):
-            raise TaskError(f"perturbation {name} needs an environment that observes one array of numbers")
+            raise TaskError(f"perturbation {name} needs an environment whose observations are arrays of numbers")
         if kind == "actuator_gain" and not isinstance(env.action_space, gym.spaces.Box):
-            raise TaskError(f"perturbation {name} needs an environment whose action is one array of numbers")
+            raise TaskError(f"perturbation {name} needs an environment whose actions are arrays of numbers")
         if kind in PHYSICS and not self._physics:
             raise TaskError(
-                f"perturbation {name} needs a MuJoCo environment; for other environments perturb a keyword argument: "
+                f"perturbation {name} needs a MuJoCo environment; in others, perturb a keyword argument: "
                 "kwargs.NAME=LOW..HIGH"
             )
         if kind == "kwargs":
-            close(self._make({one.signal: one.low}))  # an unknown keyword fails here, not later in an episode
+            close(self._make({one.signal: one.low}))  # raises if the keyword is unknown
         elif one.signal and one.signal not in self._signals:
             raise TaskError(
                 f"perturbation {name}: there is no signal `{one.signal}`; known are {', '.join(self._signals)}"
@@ -91,7 +91,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return _spreads[key]
 
     def _amounts(self, kind: str, spread: Floats) -> Floats:
-        """Return the size of a perturbation for each observed number in its unit."""
+        """Return the size of a perturbation for each observed number, in its own unit."""
         amounts = self._size.get(kind, 0.0) * spread
         for one in self._perturbations:
             if one.kind == kind and one.signal:
@@ -166,9 +166,10 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 def spread_of(env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> Floats:
     """Return the standard deviation of each observed number over 1,000 steps of random actions, shape (d,).
 
-    It is 0 for a number that is constant within episodes, such as a set-point, which shares therefore do not perturb.
+    It is 0 for a number that is constant within episodes, such as a set-point, so that it is not perturbed.
 
-    Raises EnvironmentFault if the environment fails or does not answer.
+    Raises:
+        EnvironmentFault: the environment fails or does not answer.
     """
     rng = np.random.default_rng(0)
     draw = random_actions(env.action_space, np.random.default_rng(0))
@@ -190,7 +191,7 @@ def spread_of(env: gym.Env[Any, Any], step_timeout: float = STEP_TIMEOUT) -> Flo
 
 
 def _physics_of(env: gym.Env[Any, Any]) -> dict[str, Callable[[float], None]]:
-    """Map each of `PHYSICS` to a function that scales its nominal values by a factor; empty without a MuJoCo model."""
+    """Map each name in `PHYSICS` to a function that scales the nominal values; empty without a MuJoCo model."""
     model: Any = getattr(env.unwrapped, "model", None)
     data: Any = getattr(env.unwrapped, "data", None)
     if not all(hasattr(model, name) for name in ("body_mass", "geom_friction", "actuator_gainprm")):

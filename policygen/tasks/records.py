@@ -1,8 +1,7 @@
 """Conversion of tasks and grids to JSON values, and of JSON values to dataclasses, checked against type hints.
 
-A program that acts with a saved policy should import little more than numpy; importing pydantic would double its
-start-up time. msgspec costs about 15 ms, but it reports only the first problem, names neither the keys of mappings nor
-the allowed literals, and allows no two dataclasses in a union.
+A program that acts with a saved policy should import little more than numpy, so this is not done by pydantic. msgspec
+would be fast enough, but it reports only the first problem, and allows no two dataclasses in a union.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ _IF_STATED = {
 
 
 def checked(kind: type[T], value: Any, what: str) -> T:
-    """Convert `value` to the dataclass `kind`; unknown keys are ignored.
+    """Convert `value` to the dataclass `kind`, ignoring unknown keys.
 
     Fields may be str, bool, int, float, None, literals, tuples, dictionaries with str keys, dataclasses, `Any`, and
     unions of these. A list becomes a tuple, or a dataclass whose fields it holds in order, null for a default; a
     dictionary may also become a tuple of pairs.
 
     Args:
-        what: the beginning of the message, such as "damaged policy".
+        what: the beginning of the error message, such as "damaged policy".
 
     Raises:
-        PolicyError: `value` is not such a record; the message names every missing or wrong key.
+        PolicyError: `value` does not fit; the message names every missing or wrong key.
     """
     problems: list[str] = []
     record = _read(kind, value, (), problems)
@@ -66,7 +65,7 @@ def checked(kind: type[T], value: Any, what: str) -> T:
 
 
 def _read(hint: Any, value: Any, where: tuple[str, ...], problems: list[str]) -> Any:
-    """Convert a value to the type `hint`; if it does not fit, add a sentence with its place to `problems`."""
+    """Convert a value to the type `hint`; if it does not fit, add a sentence with its key to `problems`."""
 
     def refuse(expected: str) -> None:
         problems.append(f"`{'.'.join(where)}`: {expected}" if where else expected)
@@ -125,8 +124,8 @@ def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
-    """Convert a task to values for JSON (tuples become lists), with all that acting, scoring and prompts need."""
-    # Numbers are written as floats, so that 0 and 0.0 in a task file give equal records.
+    """Convert a task to JSON values, without what only the run that loaded it needs."""
+    # Numbers become floats, so that 0 and 0.0 in a task file give equal records.
     other_forms = {
         "kwargs": dict(task.kwargs),
         "discount": float(task.discount),
@@ -163,7 +162,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """The parts of a task that its record holds under keys of their own, or in another form."""
+    """The parts of a task that its record holds under separate keys, or in another form."""
 
     derived: dict[str, str] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
@@ -171,9 +170,9 @@ class _Apart:
 
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
-    """Read a record that `task_to_record` wrote; if it is damaged, raise PolicyError, which says where."""
+    """Read a record that `task_to_record` wrote; raise PolicyError, which names the key, if it is damaged."""
     apart = checked(_Apart, record, "damaged task")
-    # A run folder's task also says what was assumed, and how many steps loading took.
+    # In a run folder, a task also has its assumptions and the number of steps taken to load it.
     saved = {*_KEYS, "assumed", "steps_taken"} - {"grid"}
     task = checked(Task, {key: value for key, value in record.items() if key in saved}, "damaged task")
     for name, items in (("observations", task.observations + task.texts), ("actuators", task.actuators)):

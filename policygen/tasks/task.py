@@ -1,4 +1,4 @@
-"""The immutable `Task`: an environment, and the names with which policies are written; requirements, perturbations."""
+"""The immutable `Task`: an environment, with names for policies, requirements and perturbations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_REQUIREMENTS = 50
 SENSORS = {
     "sensor_noise": "standard deviation of normal noise on each observation, as a share of its spread",
     "sensor_bias": "constant offset of each observation, of random sign, as a share of its spread",
-    "sensor_dropout": "probability that a step shows the observation of the step before again",
+    "sensor_dropout": "probability that a step repeats the previous observation",
 }
 PHYSICS = {
     "mass": "factor on the masses and inertias of a MuJoCo model",
@@ -42,12 +42,12 @@ PHYSICS = {
 }
 PERTURBATIONS = {
     **SENSORS,
-    "action_delay": "number of steps after which a decision acts; before the first one does, numbers are 0",
+    "action_delay": "number of steps by which actions are delayed; until the first one acts, numbers are 0",
     "actuator_gain": "factor on the action",
-    "random_start": "number of random actions that are taken before an episode begins",
+    "random_start": "number of random actions before an episode begins",
     **PHYSICS,
 }
-OF_SPREAD = ("sensor_noise", "sensor_bias")  # sizes are shares; `NAME.SIGNAL` states the size for one, in its unit
+OF_SPREAD = ("sensor_noise", "sensor_bias")  # sizes are shares; that of `NAME.SIGNAL` has the unit of the signal
 NOMINAL = dict.fromkeys(("actuator_gain", *PHYSICS), 1.0)  # sizes that change nothing; 0 for the others
 STEP_COUNTS = ("action_delay", "random_start")  # sizes are whole numbers
 _NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
@@ -59,11 +59,11 @@ class Requirement:
     """A condition on the steps of an episode, in the language of policies: either `always` or `at_end`.
 
     Attributes:
-        always: a condition that must hold at every step. With `after` or `within`: at every step that is at least
+        always: a condition that must hold at every step; with `after` or `within`, at every step that is at least
             `within` steps after an event.
         at_end: a condition that must hold at the last observation (`finally` in task files).
-        after: a condition; each step at which it holds is an event. `NAME changes` is one, too. Empty: the only event
-            is the start of the episode.
+        after: a condition, which may be `NAME changes`; each step at which it holds is an event. If it is empty, the
+            only event is the start of the episode.
         within: number of steps.
         hard: whether a policy that violates it too often cannot become the best.
         allowed: share of episodes that may violate it.
@@ -79,11 +79,11 @@ class Requirement:
 
     @property
     def condition(self) -> str:
-        """The text of its condition."""
+        """The text of the condition."""
         return self.always or self.at_end
 
     def __str__(self) -> str:
-        """Describe it in words: `always error < 0.1, from 20 steps after reference changes on`."""
+        """Return it in words: `always error < 0.1, from 20 steps after reference changes on`."""
         words = f"{'always' if self.always else 'finally'} {self.condition}"
         if self.after or self.within is not None:
             words += f", from {self.within or 0} step{'s' * (self.within != 1)} after {self.after or 'the start'} on"
@@ -91,7 +91,7 @@ class Requirement:
 
     @property
     def info_names(self) -> frozenset[str]:
-        """The keys of the environment's `info` whose values it reads, as `info_KEY`."""
+        """The keys of the environment's `info` that it reads as `info_KEY`."""
         return frozenset(_INFO.findall(f"{self.condition} {self.after}"))
 
 
@@ -101,11 +101,11 @@ def parsed_requirement(
     """Return the condition and the event of a requirement as expressions; the event is None without `after`.
 
     Args:
-        names: quantities and parts of the decision; `info_KEY` may be used, too.
+        names: names of quantities and of parts of the decision; `info_KEY` may be read, too.
         texts: names of observed texts.
 
     Raises:
-        TaskError: one of them cannot be parsed, or a condition at the end is timed; the message names the requirement.
+        TaskError: an expression cannot be parsed, or `after` or `within` is given for a condition at the end.
     """
     if requirement.at_end and (requirement.after or requirement.within is not None):
         raise TaskError(f"requirement `{requirement.name}`: `after` and `within` are for `always`; leave them out")
@@ -125,7 +125,7 @@ def steps_of(duration: str, seconds: float | None) -> int:
         seconds: the length of a step in seconds; None if unknown.
 
     Raises:
-        TaskError: `duration` is not a duration, or is in seconds while the length of a step is unknown.
+        TaskError: `duration` is not a duration, or is a time while the length of a step is unknown.
     """
     match = _DURATION.fullmatch(duration.strip())
     if match is None:
@@ -140,12 +140,12 @@ def steps_of(duration: str, seconds: float | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """A perturbation whose size is drawn uniformly from `low` to `high` in each episode.
+    """A perturbation whose size is drawn uniformly between `low` and `high` in each episode.
 
     Attributes:
         name: one of `PERTURBATIONS`; one of `OF_SPREAD` with a signal, as in `sensor_noise.position`; or `kwargs.NAME`
             for a keyword argument of the environment.
-        spread: the measured spread of each observed number, of which the size is a share; empty if not measured yet.
+        spread: the spread of each observed number, of which the size is a share; empty if not measured yet.
     """
 
     name: str
@@ -155,17 +155,17 @@ class Perturbation:
 
     @property
     def kind(self) -> str:
-        """Its name without signal: one of `PERTURBATIONS`, or `kwargs`."""
+        """The name without a signal: one of `PERTURBATIONS`, or `kwargs`."""
         return self.name.partition(".")[0]
 
     @property
     def signal(self) -> str:
-        """The observation whose unit the size has, or the keyword argument; empty if the name has none."""
+        """The observation or keyword argument that is perturbed; empty if the name has none."""
         return self.name.partition(".")[2]
 
     @property
     def described(self) -> str:
-        """Its name, size and meaning, for a prompt."""
+        """The name, size and meaning, for a prompt."""
         meaning = f"the environment's argument {self.signal}" if self.kind == "kwargs" else PERTURBATIONS[self.kind]
         if self.signal and self.kind in OF_SPREAD:
             meaning = f"{meaning.partition(', as a share')[0]}, in the unit of {self.signal}"
@@ -184,7 +184,7 @@ class Perturbation:
 
 
 def perturbation(name: str, low: float, high: float, spread: tuple[float, ...] = ()) -> Perturbation:
-    """Return a perturbation; raise UsageError if there is none of this name, or a size is not allowed."""
+    """Return a perturbation; raise UsageError if there is none of this name, or its size is not allowed."""
     kind, dot, signal = name.partition(".")
     if not (signal.isidentifier() and kind in (*OF_SPREAD, "kwargs") if dot else name in PERTURBATIONS):
         raise UsageError(
@@ -198,7 +198,7 @@ def perturbation(name: str, low: float, high: float, spread: tuple[float, ...] =
     if name == "sensor_dropout" and high > 1:
         raise UsageError(f"perturbation {name}: {high:g} is above 1; write 1 or less")
     if name in STEP_COUNTS and (low != round(low) or high != round(high)):
-        raise UsageError(f"perturbation {name} is a number of steps: write whole numbers")
+        raise UsageError(f"perturbation {name} is a number of steps; write whole numbers")
     return Perturbation(name, low, high, spread)
 
 
@@ -206,7 +206,7 @@ def read_perturbation(text: str) -> Perturbation:
     """Read `NAME=SIZE` or `NAME=LOW..HIGH`; raise UsageError for anything else, as `perturbation` does."""
     match = _OPTION.fullmatch(text.replace(" ", ""))
     if match is None:
-        raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, such as action_delay=1..3")
+        raise UsageError(f"--perturb {text:.60}: write NAME=SIZE or NAME=LOW..HIGH, for example action_delay=1..3")
     return perturbation(match[1], float(match[2]), float(match[3] or match[2]))
 
 
@@ -220,38 +220,38 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Task:
-    """An environment, and the names with which policies are written.
+    """An environment, with names for policies, requirements and perturbations.
 
     Attributes:
         observations: the observed numbers.
         actuators: the components of an action.
         kwargs: keyword arguments of the environment.
-        texts: observed texts, which features search for phrases.
-        features: named expressions over the observations and earlier features.
-        reward, ends: the documented reward of a step, and the documented condition that ends an episode, both in the
-            language of plants (see `policygen.extensions.plants.equations`); empty: to be identified from data.
+        texts: observed texts, in which features search for phrases.
+        features: named expressions of observations and earlier features.
+        reward, ends: the documented reward of a step, and the documented condition that ends an episode, in the
+            language of plants (see `policygen.extensions.plants.equations`); if empty, they are fitted to data.
         starts: documented distributions of observations at the start of an episode: `uniform(LOW, HIGH)` or
             `normal(MEAN, DEVIATION)`.
         requirements: conditions that episodes must meet, whatever their return.
         perturb: perturbations of the environment, whose sizes are drawn in each episode.
         grid: bins of observations and features.
         about, hints: prose for the model.
-        documentation: what the environment and its package say, and what was seen of it; empty if there is `about`.
-        facts: sentences about the system (masses, sizes, torques): the task file's first, then the simulator's.
-        heights: heights of parts of a MuJoCo model that the rows of episodes show, such as those of feet.
-        inputs: quantities that the equations of the provider `builtin` read; empty: all observations.
-        layout: nesting of the environment's observations; None for one array or number.
-        action_layout: structure of the environment's actions; None if an action is an array with one number per
+        documentation: the documentation of the environment and its package; empty if there is `about`.
+        facts: sentences about the system (masses, sizes, torques): first the task file's, then the simulator's.
+        heights: heights of parts of a MuJoCo model, such as feet, to be shown in the rows of episodes.
+        inputs: quantities that the equations of the provider `builtin` read; if empty, all observations.
+        layout: the nesting of the environment's observations; None for one array or number.
+        action_layout: the structure of the environment's actions; None if an action is an array with one number per
             actuator, or the number itself for a single choice.
-        solved: the mean return from which the task counts as solved.
+        solved: the mean return at or above which the task counts as solved.
         step_seconds: the length of a step in seconds, if known.
         run: default settings of a run of this task.
         assumed: guesses, one sentence each; a run prints them.
         untrusted: the file that the task is from, if the user does not trust it (see `policygen.tasks.trust`).
         unseeded: whether two episodes with the same seed differ.
-        steps_taken: number of steps of the environment that loading the task, and preparing a run of it, took.
-        usual_steps: mean number of steps of the random episodes that loading the task played to their ends; None if
-            none were, or if longer ones return more, as better policies then play longer ones.
+        steps_taken: number of steps of the environment taken to load the task and to prepare a run of it.
+        usual_steps: mean length of the random episodes that ended while the task was loaded; None if there were too
+            few, or if longer ones return more, because better policies then play longer episodes.
         given: an environment or factory of this Python program (`UserEnv` of `policygen.tasks.environments`), used
             instead of `gym_id`; never saved.
     """
@@ -303,7 +303,7 @@ class Task:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of a flattened observation: the numbers, then those of each text."""
+        """Names of the columns of a flattened observation: the numbers, then the columns of each text."""
         return self.observation_names + tuple(column_of(t.name, i) for t in self.texts for i in range(t.columns))
 
     @cached_property
@@ -323,21 +323,20 @@ class Task:
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """The left-hand sides of equations: one per number, and one score per label of a choice."""
+        """The left-hand sides of equations: one per number, and one per label of a choice (its score)."""
         return tuple(itertools.chain.from_iterable(self.outputs_by_actuator))
 
     @property
     def output_slices(self) -> list[slice]:
-        """For each actuator the slice of its outputs among all `output_names`."""
+        """The slice of each actuator's outputs in `output_names`."""
         ends = itertools.accumulate(map(len, self.outputs_by_actuator))
         return [slice(start, end) for start, end in itertools.pairwise([0, *ends])]
 
     @cached_property
     def decision_names(self) -> tuple[str, ...]:
-        """The names of the values of a decision, which `prev` can read: outputs and actuators.
+        """Names of the parts of a decision that `prev` can read: outputs and actuators.
 
-        The value of a label's output is 1 if it was chosen, else 0; that of a choice's actuator is the index of its
-        label.
+        The output of a label is 1 if it was chosen, else 0; the actuator of a choice is the index of its label.
         """
         return tuple(dict.fromkeys([*self.output_names, *(actuator.name for actuator in self.actuators)]))
 
@@ -354,7 +353,7 @@ class Task:
 
     @cached_property
     def limits(self) -> Limits:
-        """The limits to which actions are clipped."""
+        """The bounds to which actions are clipped."""
         return limits_of(self.actuators, self.action_layout)
 
     @cached_property
@@ -373,7 +372,7 @@ class Task:
 
     @property
     def quantity_names(self) -> tuple[str, ...]:
-        """Names of observations and features, which a policy may read as numbers."""
+        """Names of the numbers that a policy may read: observations and features."""
         return self.observation_names + tuple(name for name, _ in self.features)
 
     @cached_property
@@ -383,12 +382,12 @@ class Task:
 
     @property
     def most_steps(self) -> int:
-        """The largest number of steps that an episode takes, with the random ones before it."""
+        """The largest number of steps of an episode, including the random ones before it."""
         return self.max_steps + max((int(one.high) for one in self.perturb if one.name == "random_start"), default=0)
 
     @property
     def needs_spread(self) -> bool:
-        """Whether the size of a perturbation is a share of a spread that has not been measured."""
+        """Whether a perturbation is a share of a spread that has not been measured yet."""
         return any(one.name in OF_SPREAD and not one.spread for one in self.perturb)
 
     def trusted(self) -> Task:
@@ -397,7 +396,7 @@ class Task:
 
     @property
     def default_policy(self) -> PolicyKind:
-        """The kind of policy of a run whose settings do not state one."""
+        """The kind of policy in a run whose settings do not state one."""
         stated = dict(self.run).get("policy")
         if stated in ("table", "linear"):
             return stated  # type: ignore[no-any-return]
@@ -407,10 +406,9 @@ class Task:
 def without_knowledge(task: Task) -> Task:
     """Return the task without names, units, prose, hints, facts, features and known optimum.
 
-    This is the numbers-only setting of ProPS (NeurIPS 2025). The documented `reward`, `ends` and `starts` are left out.
+    This is the numbers-only setting of ProPS (NeurIPS 2025). The known `reward`, `ends` and `starts` are left out, too.
     Observations are called x0, x1, ..., texts t0, t1, ..., actuators a0, a1, ...; labels are numbers. The grid loses
-    its features; if no observation remains, integer observations get one bin per value. Requirements stay, in the new
-    names.
+    its features; if nothing remains, integer observations get one bin per value. Requirements use the new names.
     """
     names = {observation.name: f"x{i}" for i, observation in enumerate(task.observations)}
     observations = tuple(
@@ -450,7 +448,7 @@ def without_knowledge(task: Task) -> Task:
 
 
 def _renamed(requirements: Sequence[Requirement], task: Task, bare: Task) -> Iterator[Requirement]:
-    """Yield the requirements in the names of `bare`, with the features of `task` written out."""
+    """Yield the requirements with the names of `bare`, and with the features of `task` written out."""
     old, new = ((*one.observation_names, *one.text_names, *one.decision_names) for one in (task, bare))
     values = dict(zip(old, new, strict=True))
 

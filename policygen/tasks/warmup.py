@@ -1,4 +1,4 @@
-"""Episodes of random and constant actions show what no task file states: ranges, bins, lengths, the use of seeds."""
+"""Episodes of random and constant actions, which show ranges, lengths and the effect of seeds."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from policygen.tasks.faults import STEP_TIMEOUT, Watchdog, fault, flag_of, name_
 from policygen.tasks.spaces import Observation, alike, layout_of, row_of
 from policygen.tasks.task import Task
 
-STEPS = 5_000  # of random actions
-FEW_STEPS = 500  # fewer are told, as ranges may be larger
-EPISODES = 5  # at least, so that set-points differ
-SECONDS = 20.0  # time limit of the warm-up, and of the search for the length of an episode
-LONGEST = 20_000  # steps in which the length of an episode is looked for
-MOST_EPISODES = 40  # in which it is looked for
-LONG = 200  # steps of an episode
-STILL = 1e-9  # a smaller range is none
+STEPS = 5_000  # steps of random actions
+FEW_STEPS = 500  # a smaller number of steps is reported, because true ranges may be larger
+EPISODES = 5  # minimum number of episodes, so that set-points differ
+SECONDS = 20.0  # time limit of the warm-up, and of the search for the length of episodes
+LONGEST = 20_000  # maximum steps of the search for the length of episodes
+MOST_EPISODES = 40  # maximum episodes of that search
+LONG = 200  # minimum length, in steps, that is believed without truncation
+STILL = 1e-9  # a quantity with a smaller range is constant
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
-_MOST_NAMED = 8  # columns of a group
-_MOST_VALUES = 16  # of columns that never change
+_MOST_NAMED = 8  # columns of a group that are named
+_MOST_VALUES = 16  # values of constant columns that are listed
 
 UNSEEDED = "episodes with the same seed differ, so policies cannot be compared on the same episodes"
-MANY_CHECKED = 100  # of an episode that checks an environment without a task file
-FEW_CHECKED = 2  # with a task file
-_STREAM = 2  # of random actions; without it, a draw of the environment from the same seed would be alike
-_CHECK_SECONDS = 0.5  # time limit of an episode that checks an environment
-_TOLERANCE = 1e-5  # relative and absolute: a reused simulator may differ in the last bits (Box2D)
-_MARGIN = 0.1  # values may lie outside their declared range by this share of it
+MANY_CHECKED = 100  # steps of the episodes that check the seeds of an environment without a task file
+FEW_CHECKED = 2  # the same with a task file
+_STREAM = 2  # separates the random actions from the environment's own draws with the same seed
+_CHECK_SECONDS = 0.5  # time limit of an episode that checks seeds
+_TOLERANCE = 1e-5  # relative and absolute, because a reused simulator may differ in the last bits (Box2D)
+_MARGIN = 0.1  # share of its declared range by which a value may lie outside
 
 
 def random_episode(
@@ -52,13 +52,13 @@ def random_episode(
     until: float = math.inf,
     action: Any = None,
 ) -> tuple[list[npt.NDArray[np.float64]], bool]:
-    """Play random actions; return each observation followed by its reward, and whether the episode was truncated.
+    """Play an episode; return rows of observation and reward, and whether the episode was truncated.
 
     Args:
         width: number of columns of a flattened observation.
-        steps: maximum number of steps; fewer if `steps_left` are fewer.
+        steps: maximum number of steps; `steps_left` also limits it.
         until: a time of `time.monotonic` at which the episode stops, but not before two steps.
-        action: the action of all steps; None: random ones, which depend on `seed` alone.
+        action: the action of all steps; if None, they are random and depend on `seed` alone.
 
     Raises:
         EnvironmentFault: the environment fails or does not answer, or an observation or reward is not a number.
@@ -97,9 +97,9 @@ def random_episode(
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Observations under random actions, shape (steps, width), and the numbers of their episodes, shape (steps,).
+    """Observations under random actions, shape (steps, width), and their episode numbers, shape (steps,).
 
-    `ended` are length and return of each episode that came to its end.
+    `ended` has the length and return of each episode that was played to its end.
     """
 
     rows: npt.NDArray[np.float64]
@@ -110,7 +110,7 @@ class WarmUp:
     def usual_steps(self) -> int | None:
         """The mean length of the episodes that ended, rounded up.
 
-        None with fewer than `EPISODES`, or if longer ones return more: better policies may then play longer ones.
+        It is None with fewer than `EPISODES`, or if longer ones return more, because better policies then play longer.
         """
         if len(self.ended) < EPISODES:
             return None
@@ -120,7 +120,7 @@ class WarmUp:
         return math.ceil(float(lengths.mean()))
 
     def told(self, observations: Sequence[Observation]) -> list[Observation]:
-        """Return the observations with `seen`: range, spread, copies, constants. Alike ones share one sentence."""
+        """Return the observations with `seen`: range, spread, copies, constants; similar ones share a sentence."""
         columns = self.rows[:, : len(observations)]
         copies, places = copies_of(columns), {id(o): i for i, o in enumerate(observations)}
         told: list[Observation] = []
@@ -144,12 +144,12 @@ class WarmUp:
         return told
 
     def _values(self, columns: npt.NDArray[np.float64]) -> str:
-        """Describe columns that never change, shape (steps, columns)."""
+        """Describe constant columns, shape (steps, columns)."""
         more = f" and {columns.shape[1] - _MOST_VALUES} more" * (columns.shape[1] > _MOST_VALUES)
         return f"always {', '.join(format_number(to_digits(v, 4)) for v in columns[0, :_MOST_VALUES].tolist())}{more}"
 
     def _range(self, columns: npt.NDArray[np.float64], space: Observation) -> str:
-        """Describe the values of alike columns, shape (steps, columns)."""
+        """Describe the values of similar columns, shape (steps, columns)."""
         low, high = float(columns.min()), float(columns.max())
         deviation = format_number(to_digits(float(columns.std(axis=0).mean()), 2))
         words = f"{low:.4g} to {high:.4g}, sd {deviation}"
@@ -165,10 +165,10 @@ class WarmUp:
 
 
 def copies_of(columns: npt.NDArray[np.float64]) -> dict[int, tuple[int, float]]:
-    """Return the columns that equal an earlier one, or exceed it by the same number in all rows: that one, the number.
+    """Map each column that differs from an earlier one by the same number in all rows to that one and the number.
 
     Args:
-        columns: shape (steps, columns); constant ones are no copies.
+        columns: shape (steps, columns); constant columns are not copies.
     """
     spread, found = np.ptp(columns, axis=0), dict[int, tuple[int, float]]()
     for i in range(1, columns.shape[1]):
@@ -182,21 +182,21 @@ def copies_of(columns: npt.NDArray[np.float64]) -> dict[int, tuple[int, float]]:
 
 
 def moving(columns: npt.NDArray[np.float64]) -> list[int]:
-    """Return the columns that move, in order, without copies of others; shape (steps, columns)."""
+    """Return the indices of columns that are neither constant nor copies, in order; shape (steps, columns)."""
     copies = copies_of(columns)
     return [int(i) for i in np.flatnonzero(np.ptp(columns, axis=0) > STILL) if i not in copies]
 
 
 def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
-    """Play random actions on fixed seeds for `STEPS` steps; a slow environment for `SECONDS` only, with a warning.
+    """Play random actions on fixed seeds for `STEPS` steps, or, with a warning, for `SECONDS` in a slow environment.
 
-    Where steps are limited, half of `steps_left` are played, but at least one.
+    If steps are limited, half of `steps_left` are played, but at least one.
     """
     kept: list[npt.NDArray[np.float64]] = []
     numbers: list[int] = []
     ended: list[tuple[int, float]] = []
     until, episode, wanted = time.monotonic() + SECONDS, 0, max(1, min(STEPS, steps_left() // 2))
-    share = wanted // 2  # of the steps, for the next episode
+    share = wanted // 2  # steps for the next episode
     while len(kept) < wanted:
         # Half of the steps may go to a whole first episode, the others to at least four more.
         most = min(max(1, share), wanted - len(kept))
@@ -211,7 +211,7 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
         if time.monotonic() > until and len(kept) < wanted:
             name = env.spec.id if env.spec else "the environment"
             warnings.warn(
-                f"{name} is slow: its bins come from only {len(kept):,} steps of random actions (in "
+                f"{name} is slow: its bins come from only {len(kept):,} steps of random actions (played in "
                 f"{SECONDS:g} s), and may differ next time; a task file fixes them",
                 stacklevel=2,
             )
@@ -220,13 +220,11 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
 
 
 def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tuple[int | None, int]:
-    """Return the number of steps at which every episode that does not fail ends, and the number of episodes that ended.
+    """Return the number of steps at which episodes that do not fail end, if there is one, and the number of episodes.
 
-    Episodes are played with random and with constant actions, in at most `LONGEST` steps, `SECONDS`, or a
-    third of `steps_left`.
-    An episode that the environment truncates did not fail. If it truncates none, the longest are taken, if with two
-    kinds of actions all are as long, and have at least `LONG` steps: the same obstacle may end all short ones. The
-    number of steps is None if there is no such length.
+    Episodes are played with random and with constant actions, in at most `LONGEST` steps, `SECONDS`, or a third of
+    `steps_left`. Truncated episodes did not fail. If none is truncated, the length of the longest ones counts if all
+    episodes with two kinds of actions have it, and it is at least `LONG`: shorter ones may all end at an obstacle.
     """
     until, left, lengths = time.monotonic() + SECONDS, min(LONGEST, steps_left() // 3), list[tuple[int, bool, int]]()
     actions = [None, *_constant_actions(env.action_space)]
@@ -252,7 +250,7 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
 
 
 def _constant_actions(space: gym.Space[Any]) -> Iterator[Any]:
-    """Yield the least, the middle and the largest action if the space has an order, else three random ones."""
+    """Yield the middle, lowest and highest action if the space has an order, else three random ones."""
     if isinstance(space, gym.spaces.Box) and np.isfinite(space.low).all() and np.isfinite(space.high).all():
         yield from ((space.low + share * (space.high - space.low)).astype(space.dtype) for share in (0.5, 0.0, 1.0))
     elif isinstance(space, gym.spaces.Discrete):
@@ -272,12 +270,11 @@ def ignores_seed(
 ) -> bool:
     """Whether two episodes with the same seed and the same actions differ.
 
-    Gymnasium's and policygen's environments are not played, as their own tests check this.
+    Gymnasium's and policygen's environments are not played, because their own tests check this.
 
     Args:
         width: number of columns of a flattened observation.
-        steps: maximum steps of each episode. Two steps expose most environments that ignore their seed. They are enough
-            for an environment with a task file: if it fails at a later step, the search records that and continues.
+        steps: maximum steps of each episode; two expose most environments that ignore their seed.
 
     Raises:
         EnvironmentFault: the environment fails or does not answer, or an observation or reward is not a number.
@@ -316,7 +313,7 @@ def warn_if_unseeded(task: Task) -> None:
     if task.unseeded:
         warnings.warn(
             f"two episodes of {task.gym_id} with one seed differ, so policies are compared on different episodes, and "
-            "scores are labelled as unseeded: it probably draws from np.random instead of self.np_random (after "
-            "super().reset(seed=seed))",
+            "scores are labelled as unseeded: the environment probably draws from np.random instead of self.np_random "
+            "(after super().reset(seed=seed))",
             stacklevel=3,
         )

@@ -185,8 +185,8 @@ def test_a_wrong_option_is_refused_in_a_sentence(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("frozenlake", "sensor_noise=0.1", "observes one array of numbers"),
-        ("cartpole", "actuator_gain=0.9", "whose action is one array of numbers"),
+        ("frozenlake", "sensor_noise=0.1", "observations are arrays of numbers"),
+        ("cartpole", "actuator_gain=0.9", "whose actions are arrays of numbers"),
         ("pendulum", "mass=1.1", "needs a MuJoCo environment"),
         ("pendulum", "kwargs.wind=3", "wind"),
         ("pendulum", "sensor_noise.torque=3", "there is no signal `torque`; known are cos, sin, rate"),
