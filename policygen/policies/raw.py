@@ -53,35 +53,28 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
     Raises:
         PolicyError: it is neither one observation nor a batch.
     """
-    width = task.width
+    layout, width = task.layout, task.width
     try:
-        if isinstance(task.layout, TextPart):
-            alone = isinstance(observation, str)
-            texts = [observation] if alone else list(observation)
-            return np.stack([flatten(task.layout, text) for text in texts]), alone and not batched
-        if task.layout is not None:
-            rows, alone = _rows_of_parts(task, observation, batched=batched)
-            return _single_precision(rows), alone
-        array = _single_precision(np.asarray(observation))
-        alone = array.ndim == 0 if width == 1 else array.ndim == 1 or array.shape[:1] != (1,)
-        if array.size == width and alone and not batched:
-            return array.reshape(1, width), True
-        return array.reshape(-1, width), False
+        if layout is None:
+            array = _single_precision(np.asarray(observation))
+            alone = array.ndim == 0 if width == 1 else array.ndim == 1 or array.shape[:1] != (1,)
+            alone = alone and array.size == width and not batched
+            return array.reshape(1 if alone else -1, width), alone
+        if isinstance(layout, TextPart):
+            texts = [observation] if isinstance(observation, str) else list(observation)
+            return np.stack([flatten(layout, text) for text in texts]), isinstance(observation, str) and not batched
+        row = flatten(layout, observation)
+        if row.size == width and not batched:
+            return _single_precision(row.reshape(1, width)), True
+        # Observation i of a batch consists of entry i of every part.
+        named = isinstance(observation, Mapping)
+        singles = zip(*(observation.values() if named else observation), strict=True)
+        each = (flatten(layout, dict(zip(observation, one, strict=True)) if named else one) for one in singles)
+        return _single_precision(np.stack(list(each)).reshape(-1, width)), False
     except (TypeError, LookupError, ValueError):
         raise PolicyError(
             f"an observation of {task.gym_id} has {width} numbers; predict takes one, or a batch (n, ...)"
         ) from None
-
-
-def _rows_of_parts(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
-    """Apply `rows_of` to a Dict or Tuple; in a batch, observation i consists of entry i of every part."""
-    row = flatten(task.layout, observation)
-    if row.size == task.width and not batched:
-        return row.reshape(1, -1), True
-    named = isinstance(observation, Mapping)
-    singles = zip(*(observation.values() if named else observation), strict=True)
-    each = [flatten(task.layout, dict(zip(observation, one, strict=True)) if named else one) for one in singles]
-    return np.stack(each).reshape(-1, task.width), False
 
 
 def own_form(task: Task, actions: Any, *, single: bool) -> Any:
