@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.table import Rule, TablePolicy
+from policygen.quantities.codegen import compiled, row_function
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import Lowering
-from policygen.quantities.spelling import compiled, row_function
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import Call, Name, Node, Number, names_in
 from policygen.tasks.task import Task

@@ -20,7 +20,7 @@ from policygen.episodes.score import standard_error
 from policygen.episodes.signals import Column, usual_ranges
 from policygen.episodes.trajectory import Trajectory
 from policygen.policies.features import Reader
-from policygen.quantities.tree import slot_of
+from policygen.quantities.tree import previous_of
 from policygen.tasks.environments import opened
 from policygen.tasks.task import Task
 
@@ -124,7 +124,7 @@ def quantities(t: Trajectory, reader: Reader) -> dict[str, Column]:
     """Return observations, the features of `reader`, and continuous actions, by name, each of shape (T,)."""
     task, columns = reader.task, reader.along((t.observations[:-1], t.actions))
     # Remembered values belong to an earlier step, and texts are not numbers.
-    slots = {*map(slot_of, reader.remembered), *task.columns[len(task.observations) :]}
+    slots = {*map(previous_of, reader.remembered), *task.columns[len(task.observations) :]}
     arrays = {
         name: np.asarray(column, np.float64)
         for name, column in zip(reader.names, columns, strict=True)

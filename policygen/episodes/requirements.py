@@ -12,7 +12,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TaskError
 from policygen.policies.features import Reader, decision_columns
-from policygen.quantities.spelling import compiled
+from policygen.quantities.codegen import compiled
 from policygen.quantities.tree import Call, Node, names_in, remembered_in
 from policygen.tasks.task import Requirement, Task, parsed_requirement
 

@@ -19,7 +19,7 @@ from policygen.errors import UsageError
 from policygen.policies.policy import Policy
 from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import TESTS, Program, Step, finite_number
-from policygen.quantities.tree import slot_of
+from policygen.quantities.tree import previous_of
 
 QUARTER = math.pi / 2  # a quarter turn
 _INEXACT = frozenset(("^", "sin", "cos", "tan", "tanh", "exp", "log", "atan", "atan2"))
@@ -189,7 +189,7 @@ def check(policy: Policy, ranges: Mapping[str, Interval]) -> tuple[dict[str, Int
     program = policy.program
     if missing := [name for name in policy.task.columns if name not in ranges]:
         raise UsageError(f"no range is known for {', '.join(missing)}")
-    slots = list(map(slot_of, policy.remembers))
+    slots = list(map(previous_of, policy.remembers))
     memory = dict.fromkeys(slots, NOTHING_YET)
 
     def after(known: Mapping[str, Interval]) -> dict[str, Interval]:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 from numpy import ndarray
 
 from policygen.errors import PolicyError
+from policygen.quantities.codegen import Array, ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.grid import Grid
 from policygen.quantities.program import Lowering, Program
-from policygen.quantities.spelling import Array, ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import is_name, parse_expression
-from policygen.quantities.tree import Lets, needed_by, remembered_in, slot_of
+from policygen.quantities.tree import Lets, needed_by, previous_of, remembered_in
 from policygen.tasks.task import Task
 
 Columns = Sequence[Array] | Array
@@ -45,7 +45,7 @@ class Reader:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the quantities: observations, remembered values (`prev(NAME)`), and the features that are needed."""
-        remembered = tuple(map(slot_of, self.remembered))
+        remembered = tuple(map(previous_of, self.remembered))
         return self.task.columns + remembered + tuple(name for name, _ in self.needed)
 
     @cached_property
@@ -63,7 +63,7 @@ class Reader:
 
     def lowering(self) -> Lowering:
         """Return the lowering of observations, remembered values and features, for expressions over them."""
-        lowering = Lowering(self.task.columns, tuple(map(slot_of, self.remembered)))
+        lowering = Lowering(self.task.columns, tuple(map(previous_of, self.remembered)))
         for name, node in self.features:
             lowering.define(name, node)
         return lowering

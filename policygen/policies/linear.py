@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from policygen.errors import PolicyError
 from policygen.policies.policy import Policy, let_lines
+from policygen.quantities.codegen import column_function
 from policygen.quantities.program import Lowering
-from policygen.quantities.spelling import column_function
 from policygen.quantities.text import parse_expression, to_text
 from policygen.quantities.tree import Call, Lets, Name, Node, Number, negated
 from policygen.tasks.records import checked

@@ -106,10 +106,10 @@ _OTHER_ASSIGN = re.compile(rf"[\"'`(]*{_LEFT}[\"'`)]*\s*(:|==?>?|-+>|→|⇒|≡
 _WORDED = re.compile(r"([a-z]\w*)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*(?::?=(?!=)\s*(.*))?")
 
 
-def statements(text: str, task: Task, *, alone: bool = False) -> tuple[list[Line], bool]:
+def statements(text: str, task: Task, *, policy_only: bool = False) -> tuple[list[Line], bool]:
     """Return the statements of the last policy in `text`, and whether they are in a block.
 
-    A block is fenced; a text without one that is a policy's is a block if it is `alone`, without prose around it.
+    A block is fenced; a text without one that is a policy's is a block if it is `policy_only`, without prose around it.
 
     In a block, a line that is no statement has the word `?`; elsewhere it is prose and left out. At the end of a block
     that is not closed stands the word `cut`.
@@ -118,7 +118,7 @@ def statements(text: str, task: Task, *, alone: bool = False) -> tuple[list[Line
     outputs = frozenset(name.lower() for name in task.output_names)
     # The last fenced block with a policy's line; without such a block, the whole text.
     block = next((block for block in reversed(blocks) if any(_is_policy(line, outputs) for _, line in block)), None)
-    if block is None and alone and not blocks:
+    if block is None and policy_only and not blocks:
         block = everything
     lines = []
     for number, raw in _joined(everything if block is None else block):

@@ -57,7 +57,7 @@ def parse(
     *,
     free_grid: bool = True,
     learner: bool = False,
-    alone: bool = False,
+    policy_only: bool = False,
 ) -> ParseResult:
     """Read the last policy in a text, a reply or a hand-written file.
 
@@ -67,8 +67,8 @@ def parse(
         incumbent: the policy that the text may revise; parts that the text leaves out are kept.
         free_grid: whether `bins` lines may replace the grid.
         learner: whether tuning uses a learner, which sees single steps.
-        alone: whether a text without a fenced block holds nothing but the policy, as a file does; a line that is none
-            of it is then a problem, as in a block.
+        policy_only: whether a text without a fenced block holds nothing but the policy, as a file does. Any other line
+            in it is then a problem, as in a block.
 
     Returns:
         The policy, or None and the problems: the first 20, and how many more there are.
@@ -78,7 +78,7 @@ def parse(
     """
     if incumbent is not None and resigns(text):
         return ParseResult(None, (), resigned=True)
-    parts = Parts(text, task, incumbent, free_grid=free_grid, learner=learner, alone=alone)
+    parts = Parts(text, task, incumbent, free_grid=free_grid, learner=learner, policy_only=policy_only)
     if kind is None:
         kind = "table" if parts.rows or parts.header else "linear"
     if kind not in READERS:

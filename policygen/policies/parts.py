@@ -34,7 +34,7 @@ class Parts:
     """The named parts of the last policy in a reply or a hand-written file, and the context in which it is read.
 
     Args:
-        text, task, incumbent, free_grid, learner, alone: the arguments of `parse`.
+        text, task, incumbent, free_grid, learner, policy_only: the arguments of `parse`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Parts:
         *,
         free_grid: bool = True,
         learner: bool = False,
-        alone: bool = False,
+        policy_only: bool = False,
     ) -> None:
         self.task, self.incumbent, self.free_grid, self.learner = task, incumbent, free_grid, learner
         self.inherited = dict(incumbent.lets) if incumbent is not None else {}  # the incumbent's own features
@@ -74,7 +74,7 @@ class Parts:
         if len(text) > MAX_CHARACTERS:
             self.problems.add(None, f"the reply has {len(text):,} characters", f"at most {MAX_CHARACTERS:,} are read")
         else:
-            lines, self.in_block = statements(text, task, alone=alone)
+            lines, self.in_block = statements(text, task, policy_only=policy_only)
             self._read(lines)
 
     @property

@@ -20,9 +20,9 @@ from policygen.errors import ExpressionError, PolicyError, UsageError
 from policygen.outgoing import as_html
 from policygen.policies.cells import Comments, commented, comments_of
 from policygen.policies.features import Reader, floats, parse_lets
-from policygen.policies.raw import own_form, row_of, rows_of
+from policygen.policies.raw import in_environment_form, row_of, rows_of
+from policygen.quantities.codegen import ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.program import Lowering, Program
-from policygen.quantities.spelling import ColumnFunction, RowFunction, column_function, row_function
 from policygen.quantities.text import to_text
 from policygen.quantities.tree import Lets, Node, names_in, remembered_in
 from policygen.tasks.actions import shaped
@@ -195,7 +195,7 @@ class Policy(ABC):
         rows, single = rows_of(task, observation, batched=batched)
         if not count:
             actions: Any = [self.act_one(rows[0])] if single else self.act(rows)
-            return own_form(task, actions, single=single), None
+            return in_environment_form(task, actions, single=single), None
         memory = self.start(len(rows)) if state is None else np.array(state, dtype=np.float64)
         if memory.shape != (len(rows), count):
             raise PolicyError(
@@ -204,7 +204,7 @@ class Policy(ABC):
             )
         if episode_start is not None:
             memory[np.broadcast_to(np.asarray(episode_start, dtype=bool), len(rows))] = self.start(1)[0]
-        return own_form(task, self.act(rows, memory), single=single), memory
+        return in_environment_form(task, self.act(rows, memory), single=single), memory
 
     def to_text(self, *, whole: bool = False, plain: bool = False) -> str:
         """Return the policy in the policy language; `parse` reads it back for the same task.

@@ -77,7 +77,7 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
         ) from None
 
 
-def own_form(task: Task, actions: Any, *, single: bool) -> Any:
+def in_environment_form(task: Task, actions: Any, *, single: bool) -> Any:
     """Convert actions to the environment's own form.
 
     Returns:

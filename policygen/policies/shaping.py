@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from policygen.errors import ExpressionError, PolicyError
 from policygen.policies.features import Reader, decision_columns, parse_lets
-from policygen.quantities.spelling import Array, compiled, finite
+from policygen.quantities.codegen import Array, compiled, finite
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import names_in, remembered_in
 from policygen.tasks.task import Task

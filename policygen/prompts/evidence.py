@@ -37,7 +37,7 @@ from policygen.prompts.sections import Section, add_section
 from policygen.quantities.grid import Grid
 from policygen.quantities.operations import decoded
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import constants, is_definition, limits, names_in, remembered_in, signed_constants
+from policygen.quantities.tree import constants, is_standardised, limits, names_in, remembered_in, signed_constants
 from policygen.runs.attempt import Attempt
 from policygen.runs.notes import IDEA, UNDEFINED, UNSTABLE, violations_of
 from policygen.runs.state import Context
@@ -210,7 +210,7 @@ def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
 def _names_to_show(arrays: Mapping[str, Column], task: Task, best: Policy | None) -> list[str]:
     """Return the names of observations and features that change, without copies: equal to an earlier one throughout."""
     left_out = {a.name for a in task.actuators}
-    left_out |= {name for name, node in best.lets if is_definition(name, node)} if best is not None else set()
+    left_out |= {name for name, node in best.lets if is_standardised(name, node)} if best is not None else set()
     first: dict[bytes, str] = {}
     for name, values in arrays.items():
         if name not in left_out and np.ptp(values) > 0:
@@ -336,7 +336,7 @@ def _changes(new: Policy, old: Policy | None) -> str:
     before, after = _lines(old), _lines(new)
     names = [name for name, line in after.items() if before.get(name) != line]
     # Prompts cut the end: outputs and rows come first, then features, then standardised quantities.
-    standard = {f"let {name}" for name, node in new.lets if is_definition(name, node)}
+    standard = {f"let {name}" for name, node in new.lets if is_standardised(name, node)}
     names.sort(key=lambda name: name.startswith("let ") + (name in standard))
     lines = [f"`{after[name]}`" for name in names]
     lines += [f"without `{name.removeprefix('let ')}`" for name in before if name not in after]

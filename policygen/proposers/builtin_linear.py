@@ -36,14 +36,14 @@ from policygen.policies.features import Reader
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
-from policygen.quantities.spelling import finite
+from policygen.quantities.codegen import finite
 from policygen.quantities.text import format_number, to_digits, to_text
 from policygen.quantities.tree import (
     PREFIX,
     Name,
     Node,
     constants,
-    is_definition,
+    is_standardised,
     nodes_of,
     signed_constants,
     with_constants,
@@ -213,7 +213,7 @@ def _standardised_policy(context: Context, matrix: Matrix, rate: float) -> str:
     """
     task, inputs = context.task, inputs_of(context.task)
     if earlier := _with_zero_weights(context.attempts):
-        lines = [f"let {name} = {to_text(node)}" for name, node in earlier[0].lets if is_definition(name, node)]
+        lines = [f"let {name} = {to_text(node)}" for name, node in earlier[0].lets if is_standardised(name, node)]
     else:
         episodes = [e for e in context.buffer if e.attempt == 0] or list(context.buffer)
         lines = definitions(task, [e.trajectory.observations for e in episodes], inputs)

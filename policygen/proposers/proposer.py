@@ -83,7 +83,7 @@ class Proposer:
             raise PolicyError(f"--start: the text cannot be read as a policy of this run (--policy {kind}):\n{found}")
 
     def _given_policy(self, task: Task) -> ParseResult:
-        return parse(self._config.start or "", task, self._config.policy, alone=True)
+        return parse(self._config.start or "", task, self._config.policy, policy_only=True)
 
     def propose(self, prompt: Prompt, context: Context, request_log: RequestLog) -> Proposal:
         """Return a policy for attempt `context.number`, or the problems that remain after `config.repairs` repairs.

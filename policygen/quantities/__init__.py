@@ -1,1 +1,1 @@
-"""Quantities, which are named numbers: expressions over them, and the bins of a table."""
+"""Quantities (named numbers): expressions over them, and the grids that divide them into bins."""

@@ -1,6 +1,6 @@
-"""The grid of a table policy, which converts quantities to cell indices.
+"""The grid of a table policy, which maps quantities to cell indices.
 
-A grid has one dimension per binned quantity. A dimension with k edges has k + 1 bins; bin 0 lies below the first edge,
+A grid has one dimension per binned quantity. A dimension with k edges has k + 1 bins: bin 0 lies below the first edge,
 and a value equal to an edge belongs to the bin above it. NaN belongs to the top bin. Cells are numbered in C order.
 """
 
@@ -21,15 +21,15 @@ from policygen.quantities.text import format_number
 
 MAX_CELLS = 1_000_000
 MAX_DIMENSIONS = 32
-BLOCK_ROWS = 32_768  # rows computed together: their arrays fit in the processor's cache
-# A column is compared with each edge if there are at most COMPARE_AT_MOST edges, and at least _VALUES_PER_EDGE values
-# per edge; otherwise a binary search is faster, because each comparison of arrays has a fixed cost.
+BLOCK_ROWS = 32_768  # rows computed at a time, so that their arrays fit in the processor's cache
+# A column is compared with every edge if there are at most COMPARE_AT_MOST edges and at least _VALUES_PER_EDGE values
+# per edge. Otherwise a binary search is faster, because each comparison of arrays has a fixed cost.
 COMPARE_AT_MOST, _VALUES_PER_EDGE = 160, 40
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One binned quantity and its inner edges, strictly increasing."""
+    """A binned quantity and its inner edges, which increase strictly."""
 
     name: str
     edges: tuple[float, ...]
@@ -43,7 +43,7 @@ class Dimension:
 
     @cached_property
     def rounded_edges(self) -> tuple[float, ...]:
-        """The edges rounded to single precision: the observation 0.1 in float32 equals the edge 0.1."""
+        """The edges in single precision, so that the float32 observation 0.1 equals the edge 0.1."""
         with np.errstate(over="ignore"):
             return tuple(float(np.float32(edge)) for edge in self.edges)
 
@@ -110,12 +110,12 @@ class Grid:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """By how much the number of a cell grows with the bin of each dimension."""
+        """The difference in cell index between neighbouring bins of each dimension."""
         return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
     @cached_property
     def _narrow_strides(self) -> npt.NDArray[Any]:
-        """The strides in the narrowest dtype that holds a cell index; numpy computes faster with narrow integers."""
+        """The strides in the narrowest dtype that holds every cell index, with which numpy is fastest."""
         return np.array(self.strides).astype(np.min_scalar_type(self.size - 1))
 
     def cells(self, columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
@@ -133,12 +133,12 @@ class Grid:
         """Return `values[cells(columns)]`, shape (n, ...), for `values` of shape (cells, ...)."""
         out = np.empty((len(columns[0]), *values.shape[1:]), values.dtype)
         for block, cells in self._blocks(columns):
-            # Indices are always in range; 'clip' avoids the buffer with which the default mode checks them.
+            # The indices are in range; 'clip' avoids the buffer that the default mode needs to check them.
             values.take(cells.astype(np.intp), axis=0, out=out[block], mode="clip")
         return out
 
     def _blocks(self, columns: Sequence[npt.NDArray[Any]]) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield each block of rows and an array of its cell indices, which the next block overwrites."""
+        """Yield each block of rows with its cell indices, in an array that the next block overwrites."""
         n = len(columns[0])
         cells, product = np.empty((2, min(n, BLOCK_ROWS)), self._narrow_strides.dtype)
         below, total = np.empty((2, min(n, BLOCK_ROWS)), np.bool_)
@@ -146,7 +146,7 @@ class Grid:
             block = slice(start, min(start + BLOCK_ROWS, n))
             if block.stop - start < len(cells):  # the last block
                 cells, product, below, total = (a[: block.stop - start] for a in (cells, product, below, total))
-            # Begin at the last cell and subtract: NaN is below no edge, and so gets the top bin.
+            # Start from the last cell and subtract: NaN is below no edge, and so gets the top bin.
             cells.fill(self.size - 1)
             for dimension, stride, column in zip(self.dimensions, self._narrow_strides, columns, strict=True):
                 if dimension.edges:
@@ -155,7 +155,7 @@ class Grid:
             yield block, cells
 
     def bins_of(self, cells: npt.NDArray[Any] | int) -> npt.NDArray[np.intp]:
-        """Return the bin in each dimension for the given cells: shape (..., dimensions)."""
+        """Return the bin of each cell in each dimension, shape (..., dimensions)."""
         return np.stack(np.unravel_index(np.asarray(cells), self.shape), axis=-1)
 
 
@@ -163,9 +163,9 @@ def _edges_above(
     column: npt.NDArray[Any], edges: Sequence[float], below: npt.NDArray[np.bool_], total: npt.NDArray[np.bool_]
 ) -> npt.NDArray[Any]:
     """Count the edges above each value of a column; `below` and `total` are scratch arrays of its length."""
-    if column.dtype.char not in "fd":  # numbers that double precision cannot hold are compared as by a single row
+    if column.dtype.char not in "fd":  # in float64, as for a single row
         column = column.astype(np.float64)
-    column = np.ascontiguousarray(column)  # it is read once per edge: one copy is faster
+    column = np.ascontiguousarray(column)  # faster, because the column is read once per edge
     if len(edges) > min(COMPARE_AT_MOST, len(column) // _VALUES_PER_EDGE):
         return len(edges) - np.searchsorted(np.array(edges), column, side="right")
     total_counts, below_counts = total.view(np.uint8), below.view(np.uint8)

@@ -1,11 +1,11 @@
-"""The operators and functions of expressions: a table with one row each, for parsing, writing and computing.
+"""The operators and functions of expressions, one row each in a table for parsing, writing and computing.
 
-The two functions of a row agree to rounding and follow IEEE 754: NaN outside the domain, infinity beyond the range.
-Zero has no sign: -0.0 counts as 0 where the difference would show (1/x, x^-1, atan2).
+The two implementations in a row agree up to rounding and follow IEEE 754: NaN outside the domain, infinity beyond the
+range. Zero has no sign: -0.0 counts as 0 where the difference would show (1/x, x^-1, atan2).
 
-Observed texts are columns of numbers: each column holds three bytes of a text in UTF-8. In this form texts are stored
-and sent like other observations, exactly even in single precision, and numpy evaluates `contains(NAME, "phrase")` for
-many rows in one call.
+Observed texts are stored as columns of numbers, each of which holds three bytes of UTF-8. So they are sent and saved
+like other observations, exact even in single precision, and numpy evaluates `contains(NAME, "phrase")` for many rows in
+one call.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PHRASE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 .,:;!?'()/_+-]{0,58}[A-Za-z0-9.,:
 class Operation:
     """An operator or a function."""
 
-    name: str  # symbol or word in a syntax tree and, except `neg`, in text
-    fewest: int  # number of arguments
+    name: str  # its symbol or word in syntax trees and, except for `neg`, in text
+    fewest: int  # minimum and maximum number of arguments
     most: int
     batch: Callable[..., Any]  # implementation for float64 arrays that broadcast
     scalar: Scalar  # implementation for plain floats
@@ -41,7 +41,7 @@ class Operation:
     # Associativity of an operator: `a - b - c` groups from the left, `a^b^c` from the right, `a < b < c` not at all.
     groups: Literal["left", "right", "not"] = "not"
     syntax: type[ast.AST] | None = None  # node type of Python's parser, if the operation has a symbol
-    aliases: tuple[str, ...] = ()  # further function names that people and models use
+    aliases: tuple[str, ...] = ()  # other function names that people and models use
 
 
 NEGATION_LEVEL, HIGHEST_LEVEL = 7, 9  # of `-x`, and of terms that never need parentheses
@@ -156,7 +156,7 @@ ROWS = (
     Operation("max", 2, 8, _fold(np.maximum), _largest),
     Operation("clip", 3, 3, lambda x, low, high: np.minimum(np.maximum(x, low), high), _clip),
     Operation("where", 3, 3, np.where, lambda test, yes, no: yes if test != 0 else no),
-    # Returns its argument; tuning does not change numbers in it.
+    # Returns its argument; tuning leaves the numbers in it unchanged.
     Operation("fixed", 1, 1, lambda x: x, lambda x: x),
 )
 
@@ -176,7 +176,7 @@ def column_of(name: str, index: int) -> str:
 
 
 def columns_for(characters: int, bytes_each: int) -> int:
-    """Return the number of columns for a text of so many characters, each of at most `bytes_each` bytes."""
+    """Return the number of columns for a text of this many characters, of at most `bytes_each` bytes each."""
     return -(-characters * bytes_each // BYTES)
 
 
@@ -201,10 +201,7 @@ def decoded(row: npt.ArrayLike) -> str:
 
 
 def contains_batch(columns: Sequence[npt.NDArray[Any]], phrase: str) -> npt.NDArray[np.float64]:
-    """Return 1 for each of n texts that contains the phrase, else 0; the columns have shape (n,).
-
-    Upper and lower case are the same.
-    """
+    """Return whether each of n texts contains the phrase, as 1 or 0, ignoring case; the columns have shape (n,)."""
     table = np.ascontiguousarray(np.stack(columns, axis=1), dtype=">u4")  # (n, columns), the highest byte is 0
     data = np.ascontiguousarray(table.view(np.uint8).reshape(len(table), len(columns), 4)[:, :, 1:])
     texts = data.reshape(len(table), -1).view(f"S{BYTES * len(columns)}").reshape(len(table))
@@ -217,6 +214,6 @@ def contains_scalar(row: Sequence[float], phrase: str) -> float:
 
 
 def _bytes(row: npt.ArrayLike) -> bytes:
-    with np.errstate(invalid="ignore"):  # NaN: the row is not a text, and contains no phrase
+    with np.errstate(invalid="ignore"):  # a row with NaN is not a text and contains no phrase
         table = np.asarray(row).astype(">u4")
     return table.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()

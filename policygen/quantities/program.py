@@ -1,8 +1,8 @@
-"""Programs: expressions lowered to an ordered list of steps, which every evaluator spells out in its own language.
+"""Programs: expressions lowered to an ordered list of steps, from which code in any language is generated.
 
-Text becomes a tree (`text`), trees become a program here, and a subclass of `Writer` spells it: as a function of one
-row or of columns (`spelling`), in C, or in another language. Equal subterms are one step. Sums are added in the order
-of the text.
+`text` parses expressions to trees, this module lowers trees to a program, and a subclass of `Writer` generates code
+from it: a Python function of one row or of columns (`codegen`), C, or Structured Text. Equal subterms become one step.
+Terms of a sum are added in the order of the text.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from policygen.quantities.operations import OPERATIONS, column_of
-from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous, slot_of
+from policygen.quantities.tree import Call, Contains, Name, Node, Number, Previous, previous_of
 
-INFINITE = 1e6  # replaces an infinite value of a feature or an output, with its sign
-TESTS = frozenset(("<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "equals", "contains"))  # steps that are 0 or 1
+INFINITE = 1e6  # replaces infinite values of features and outputs, with the same sign
+TESTS = frozenset(
+    ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not", "equals", "contains")
+)  # steps whose values are 0 or 1
 _FINITE = TESTS | {"finite", "highest"}  # steps whose values are always finite
 Kind = Literal["number", "test", "whole"]
-_DEEPEST = 8  # nested operations of one statement: parsers have limits
+_DEEPEST = 8  # most nested operations in one statement, because parsers have limits
 _LOGIC = ("and", "or", "not")
-# Operations that most languages spell alike.
+# Operations that most languages write in the same way.
 COMMON = {
     **{name: f"({{0}} {name} {{1}})" for name in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "and", "or")},
     **{"neg": "(-{0})", "not": "(not {0})", "condition": "({0} != 0.0)"},
@@ -62,9 +64,9 @@ class Program:
     """Steps in an order in which each can be computed.
 
     Attributes:
-        inputs: names of the numbers of a row; it may hold observations, remembered values and constants.
+        inputs: names of the numbers in a row: observations, remembered values and constants.
         results: positions of the steps whose values are wanted.
-        names: names of features and outputs by the position of their steps, for code that people read.
+        names: names of features and outputs, by the position of their step, for code that people read.
         table: the grid and the entries, shape (cells, ...), of the table that `look_up` reads, if there is one.
     """
 
@@ -76,11 +78,11 @@ class Program:
 
 
 class Lowering:
-    """The lowering of trees to steps, in which named values may be read by later expressions.
+    """A builder of programs that lowers trees to steps; later expressions may read the values named earlier.
 
     Args:
-        observed: names of the first numbers of a row. Expressions read NaN among them as 0, and infinities as +-1e6.
-        others: names of the further numbers: remembered values, called `slot_of(NAME)`, and constants.
+        observed: names of the first numbers of a row. Expressions read NaN among them as 0 and infinities as +-1e6.
+        others: names of the other numbers: remembered values, called `previous_of(NAME)`, and constants.
     """
 
     def __init__(self, observed: Sequence[str], others: Sequence[str] = ()) -> None:
@@ -99,7 +101,7 @@ class Lowering:
         return self.named[name]
 
     def output(self, name: str, node: Node) -> int:
-        """Lower an expression whose value is made finite and which no other expression reads by this name."""
+        """Lower an output, whose value is made finite; no other expression reads it by its name."""
         position = self.add("finite", self.lower(node))
         self._labels.setdefault(position, name)
         return position
@@ -112,7 +114,7 @@ class Lowering:
             case Name(name):
                 return self.named[name]
             case Previous(name, start):
-                return self.add("start", self.named[slot_of(name)], self.lower(start))
+                return self.add("start", self.named[previous_of(name)], self.lower(start))
             case Contains(name, phrase):
                 own = (column_of(name, i) for i in range(len(self._inputs)))
                 columns = [self.inputs[column] for column in own if column in self.inputs]
@@ -130,14 +132,14 @@ class Lowering:
         raise AssertionError(node)
 
     def look_up(self, values: Sequence[int], grid: Any, entries: Any) -> int:
-        """Return the step that finds the entry of a table for one value per dimension of its grid."""
+        """Add the step that looks up a table's entry for one value per dimension of its grid; return its position."""
         self.table = grid, entries
         unread = self.add("number", data=0.0)  # in place of a value that has a single bin
         read = (value if d.edges else unread for value, d in zip(values, grid.dimensions, strict=True))
         return self.add("look_up", *read)
 
     def add(self, op: str, *arguments: int, data: Any = None) -> int:
-        """Return the position of a step, which is new unless an equal one exists; operations on constants are done."""
+        """Add a step, unless an equal one exists, and return its position; operations on constants are evaluated."""
         step = Step(op, arguments, data)
         if arguments and all(self._steps[i].op == "number" for i in arguments):
             if op in OPERATIONS:
@@ -146,7 +148,7 @@ class Lowering:
                 step = Step("number", (), finite_number(self._steps[arguments[0]].data))
         if op == "finite" and self._steps[arguments[0]].op in _FINITE:
             return arguments[0]
-        # NaN does not equal itself: without this, each NaN would be a step of its own.
+        # NaN does not equal itself, so each NaN would otherwise become a step of its own.
         key = Step("number", (), "nan") if step.data != step.data else step
         if key not in self._known:
             self._known[key] = len(self._steps)
@@ -154,7 +156,7 @@ class Lowering:
         return self._known[key]
 
     def program(self, results: Sequence[int]) -> Program:
-        """Return a program of the steps that these results need, and of all inputs."""
+        """Return the program with all inputs and the steps that these results need."""
         needed, waiting = set(range(len(self._inputs))), list(results)
         while waiting:
             if (position := waiting.pop()) not in needed:
@@ -171,31 +173,31 @@ class Lowering:
 
 
 def finite_number(value: float) -> float:
-    """Return the number itself if it is finite, 0 for NaN, and +-1e6 for infinities."""
+    """Return a finite number unchanged, 0 for NaN, and +-1e6 for infinities."""
     if value - value == 0.0:  # false for NaN and infinities
         return value
     return 0.0 if value != value else math.copysign(INFINITE, value)
 
 
 class Writer(ABC):
-    """A writer of the statements of a program, one step after another.
+    """A generator of code from a program, one statement after another.
 
-    A step that is used once is written inside the step that uses it. `TESTS` are written as conditions, and converted
-    where a number is needed.
+    A step that is used once is written inside the step that uses it. `TESTS` are written as conditions, which are
+    converted where a number is needed.
 
     Attributes:
         templates: the text of each operation, with `{0}`, `{1}`, ... for its arguments; conditions for `and`, `or`,
             `not` and the first argument of `where`. `number` converts a condition to a number, `condition` a number
             to a condition (NaN is not 0).
-        lines: the statements so far.
+        lines: the statements written so far.
         names: the names of steps, by position; a step with a name gets a statement of its own.
 
     Args:
-        before: names and texts of values that are defined first.
+        before: the names and texts of values to be defined first.
     """
 
     templates: ClassVar[Mapping[str, str]]
-    # The arguments of these operations are written more than once, so they have to be names.
+    # These operations repeat their arguments in the text, so the arguments have to be names.
     repeated: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
@@ -231,14 +233,14 @@ class Writer(ABC):
         return self._numbers[position]
 
     def condition(self, position: int) -> str:
-        """Return the text of a step's value as a condition: whether it is not 0."""
+        """Return the text of the condition that a step's value is not 0."""
         return self._conditions.get(position) or self.call("condition", self.number(position))
 
     def _write(self, position: int, step: Step) -> None:
         kind: Kind = "test" if step.op in TESTS else "whole" if step.op in ("highest", "look_up") else "number"
         conditions = len(step.arguments) if step.op in _LOGIC else 1 if step.op == "where" else 0
         values = [*map(self.condition, step.arguments[:conditions]), *map(self.number, step.arguments[conditions:])]
-        text = self.spelled(position, step, values)
+        text = self.operation_text(position, step, values)
         self._depth[position] = 1 + max((self._depth.get(i, 0) for i in step.arguments), default=0)
         is_text = text.isidentifier()
         if not is_text and (position in self.names or self._uses[position] > 1 or self._depth[position] > _DEEPEST):
@@ -246,12 +248,12 @@ class Writer(ABC):
             self._depth[position] = 0
         (self._conditions if kind == "test" else self._numbers)[position] = text
 
-    def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
-        """Return the text of an operation with these arguments."""
+    def operation_text(self, position: int, step: Step, values: Sequence[str]) -> str:
+        """Return the text of an operation with these texts as arguments."""
         return self.call(step.op, *values)
 
     def call(self, operation: str, *arguments: str) -> str:
-        """Fill in a template; an argument between commas or brackets needs no parentheses of its own."""
+        """Fill in a template; arguments between commas or brackets lose their outer parentheses."""
         template = self.templates[operation]
         enclosed = _enclosed(template)
         return template.format(*(bare(text) if i in enclosed else text for i, text in enumerate(arguments)))
@@ -262,12 +264,12 @@ class Writer(ABC):
 
     @abstractmethod
     def define(self, name: str, text: str, kind: Kind) -> str:
-        """Add the statement that gives a value a name; return the name."""
+        """Add a statement that assigns a value to a name; return the name."""
 
 
 @functools.cache
 def _enclosed(template: str) -> frozenset[int]:
-    """Return the numbers of the arguments that stand between commas or brackets wherever they occur."""
+    """Return the indices of the arguments that always stand between commas or brackets in a template."""
     numbers = set(map(int, re.findall(r"\{(\d)\}", template)))
     enclosed = re.compile(r"(?<=[(,\[])\s?\{(\d)\}(?=[),\]])")
     free = set(map(int, re.findall(r"\{(\d)\}", enclosed.sub("", template))))
@@ -275,7 +277,7 @@ def _enclosed(template: str) -> frozenset[int]:
 
 
 def bare(text: str) -> str:
-    """Return a text without parentheses around the whole of it."""
+    """Return a text without the parentheses that enclose all of it, if there are any."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0

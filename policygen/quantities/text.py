@@ -1,7 +1,7 @@
 """Expressions as text: parse and write arithmetic over named quantities.
 
-Python's own parser parses an expression; its nodes are then converted one by one, by a whitelist, to those of
-`policygen.quantities.tree`. Python never evaluates the text, and its length and depth are checked first.
+Python's own parser reads the text. Its nodes are then converted to those of `policygen.quantities.tree`; only the kinds
+on a whitelist are accepted. Python never evaluates the text, and its length and depth are checked first.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ MAX_NODES = 400
 MAX_DEPTH = 50
 
 CONSTANTS = {"pi": math.pi}
-_WIDEST = 1e29  # largest HIGH - LOW of `tune`; in tuning, larger numbers mean "no limit"
+_WIDEST = 1e29  # largest HIGH - LOW in `tune`; to the tuner, larger numbers mean "no limit"
 _TUNE = ("START", "LOW", "HIGH")  # arguments of `tune`
 _HOW_TUNE = "write three numbers, such as `tune(0, -0.2, 0.2)`"
 
-# Unicode that people and models type instead of ASCII operators.
+# Unicode characters that people and models type instead of ASCII operators.
 _SPELLINGS = str.maketrans(
     {"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "²": "^2", "³": "^3"}
 )
 _QUOTES = str.maketrans(dict.fromkeys("“”„", '"'))
-# Python's keywords that mean something in an expression. The others are names, and marked while Python parses them.
+# Python's keywords that have a meaning in expressions. All others may be names; a mark hides them from Python's parser.
 WORDS = frozenset({"and", "or", "not", "if", "else", "in", "is", "True", "False", "None"})
-_MARK = "\u029e"  # a letter that no text of a policy has
+_MARK = "\u029e"  # a letter that policy texts do not contain
 _KEYWORD = re.compile(rf"\b({'|'.join(word for word in keyword.kwlist if word not in WORDS)})\b")
 _LITERAL = re.compile(r"""("[^"\\]*"|'[^'\\]*')""")
 _TOO_LARGE = f"the expression is too large; at most {MAX_NODES} terms, nested {MAX_DEPTH} deep: split it with `let`"
@@ -57,17 +57,17 @@ _HOW_CONTAINS = (
 
 
 def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (), texts: Sequence[str] = ()) -> Node:
-    """Read `text` as an expression over the quantities `names`.
+    """Parse an expression over the quantities `names`.
 
     Args:
-        later: quantities whose current value does not exist yet; only `prev(NAME)` may read them.
+        later: quantities that have no current value yet; only `prev(NAME)` may read them.
         texts: observed texts; only `contains(NAME, "PHRASE")` may read them.
 
     Raises:
         ExpressionError: the text is too long, too deeply nested or not arithmetic, or it has an unknown name.
     """
     _check_length_and_nesting(text)
-    # Quoted text is kept unchanged.
+    # Quoted phrases stay as they are.
     parts = _LITERAL.split(text.strip().translate(_QUOTES)) if texts else [text.strip()]
     parts[::2] = [part.translate(_SPELLINGS) for part in parts[::2]]
     unquoted = " ".join(parts[::2]) if len(parts) > 1 else parts[0]
@@ -93,7 +93,7 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
     for unknown, known in ((converter.unknown, (*names, *texts)), (converter.unknown_in_prev, (*names, *later))):
         if unknown:
             raise ExpressionError(unknown_names(unknown, known))
-    # A saved policy must parse again: the text that `to_text` writes must keep the bounds, too.
+    # A saved policy must parse again, so the text that `to_text` writes must stay within the limits, too.
     _check_size(node)
     _check_length_and_nesting(to_text(node))
     return node
@@ -119,7 +119,7 @@ def _check_size(root: Node) -> None:
         node, depth = waiting.pop()
         nodes, deepest = nodes + 1, max(deepest, depth)
         if isinstance(node, Call):
-            # Sums and products may have many terms: their first argument is no level deeper.
+            # The first argument of a sum or product is no level deeper, so that these may have many terms.
             first = depth + (OPERATIONS[node.function].groups != "left")
             waiting += [(argument, depth + 1 if i else first) for i, argument in enumerate(node.arguments)]
         elif isinstance(node, Previous):
@@ -129,7 +129,7 @@ def _check_size(root: Node) -> None:
 
 
 def _place(error: SyntaxError) -> str:
-    """Return where Python's parser stopped, in the text's own signs; empty if it was at the end."""
+    """Quote the text from where Python's parser stopped; empty if that was the end."""
     rest = (error.text or "")[max(0, (error.offset or 1) - 1) :].replace("**", "^").replace(_MARK, "").strip()
     return f" from `{_shortened(rest)}` on" if rest else ""
 
@@ -139,7 +139,7 @@ def _shortened(text: str, most: int = 40) -> str:
 
 
 class _Converter:
-    """A converter from Python's syntax tree to that of an expression; it refuses what the policy language lacks."""
+    """A converter from Python's syntax tree to that of an expression; it refuses all that is not in the language."""
 
     def __init__(self, names: Sequence[str], later: Sequence[str], texts: Sequence[str]) -> None:
         self.names = names
@@ -151,7 +151,7 @@ class _Converter:
 
     def convert(self, tree: ast.expr) -> Node:
         self.nodes += 1
-        if self.nodes > MAX_NODES:  # chains within chains of comparisons grow exponentially
+        if self.nodes > MAX_NODES:  # nested chains of comparisons grow exponentially
             raise ExpressionError(_TOO_LARGE)
         match tree:
             case ast.Constant(value=literal):
@@ -183,7 +183,7 @@ class _Converter:
                 parts = map(self.convert, values)
                 return functools.reduce(lambda a, b: Call(SYMBOLS[type(op)].name, (a, b)), parts)
             case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in SYMBOLS for op in ops):
-                # `a < b < c` becomes `a < b and b < c`; b counts twice, so that MAX_NODES bounds chains within chains.
+                # `a < b < c` becomes `a < b and b < c`, in which b is converted twice.
                 pairs = zip(ops, [left, *rights[:-1]], rights, strict=True)
                 tests: list[Node] = [self._call(SYMBOLS[type(op)], (a, b)) for op, a, b in pairs]
                 return functools.reduce(lambda a, b: Call("and", (a, b)), tests)
@@ -222,7 +222,7 @@ class _Converter:
         )
 
     def _tuned(self, arguments: Sequence[ast.expr]) -> Number:
-        """Return the number START of `tune(START, LOW, HIGH)` with its limits."""
+        """Return START of `tune(START, LOW, HIGH)`, with its limits."""
         if len(arguments) != len(_TUNE):
             raise ExpressionError(f"tune() takes {', '.join(_TUNE)} in this order; {_HOW_TUNE}")
         found: list[float] = []
@@ -239,7 +239,7 @@ class _Converter:
         return number
 
     def _next(self, arguments: Sequence[ast.expr]) -> Name:
-        """Return a value after the step; `names` holds such values in the reward of a plant only."""
+        """Return a value after the step; `names` has such values only for the reward of a plant."""
         known = [name[len("next(") : -1] for name in self.names if name.startswith("next(")]
         match arguments:
             case [ast.Name(id=name)] if name in known:
@@ -284,14 +284,14 @@ def _number(value: object) -> Number:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can name a quantity: at most 60 letters, digits and underscores, and no word of the language."""
+    """Whether `text` can name a quantity: up to 60 letters, digits and underscores, and not a reserved word."""
     return _NAME.fullmatch(text) is not None and text not in WORDS
 
 
 def slug(text: object) -> str:
     """Convert `text` to a name for a quantity: lower case, at most 40 characters.
 
-    A text that would not be a name (empty, a digit first, a word of the language) gets `q_` in front.
+    If the result would not be a name (empty, digit first, reserved word), it gets the prefix `q_`.
     """
     name = re.sub(r"[^a-z0-9]+", "_", str(text).lower()).strip("_")[:40].strip("_")
     return name if is_name(name) else f"q_{name}"
@@ -303,14 +303,14 @@ def next_of(name: str) -> str:
 
 
 def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
-    """Return a one-sentence error message for a name not in `known`; it lists the nearest known names first."""
+    """Return a one-sentence error message for a name not in `known`; it lists the most similar names first."""
     ordered = list(dict.fromkeys([*_nearest(name[:60], tuple(known), 3), *known]))
     more = f" and {len(ordered) - 24} more" if len(ordered) > 24 else ""
     return f"unknown {what} `{_shortened(name)}`; known are {', '.join(ordered[:24])}{more}"
 
 
 def unknown_names(names: Iterable[str], known: Sequence[str]) -> str:
-    """Return a one-sentence error message for one or several unknown names, each with the nearest known name."""
+    """Return a one-sentence error message for unknown names, each with the most similar known name."""
     first, *others = names
     if not others:
         return unknown_name(first, known)
@@ -332,7 +332,7 @@ def format_number(value: float) -> str:
 
 
 def to_digits(value: float, digits: int) -> float:
-    """Return the value to so many significant digits."""
+    """Round a value to this many significant digits."""
     return float(f"{value:.{digits}g}")
 
 

@@ -12,10 +12,10 @@ class Number:
     """A literal constant."""
 
     value: float
-    limits: tuple[float, float] | None = None  # the range that tuning never leaves, as in `tune(START, LOW, HIGH)`
+    limits: tuple[float, float] | None = None  # the range that tuning keeps to, as in `tune(START, LOW, HIGH)`
 
 
-NOTHING = Number(0.0)  # `start` of a `prev(NAME)` without START
+NOTHING = Number(0.0)  # the `start` of `prev(NAME)`
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function and its arguments; an operator is named by its symbol, unary minus `neg`."""
+    """An operator or function with its arguments; operators are named by their symbols, unary minus is `neg`."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -35,7 +35,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The value of a quantity one step earlier, or of `start` at the first step."""
+    """The value of a quantity at the previous step; at the first step, the value of `start`."""
 
     name: str
     start: Node
@@ -43,24 +43,24 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """The test whether an observed text contains a phrase; its value is 1 or 0, and case is ignored."""
+    """A test of whether an observed text contains a phrase, ignoring case; its value is 1 or 0."""
 
     name: str
     phrase: str
 
 
 Node = Number | Name | Call | Previous | Contains
-Lets = tuple[tuple[str, Node], ...]  # definitions of features, by name
-PREFIX = "n_"  # of a standardised quantity, which `builtin` defines
+Lets = tuple[tuple[str, Node], ...]  # features: the name and definition of each
+PREFIX = "n_"  # starts the names of standardised quantities, which `builtin` defines
 
 
-def slot_of(name: str) -> str:
-    """Return the name of a quantity's value one step earlier; the value is NaN at the first step."""
+def previous_of(name: str) -> str:
+    """Return the name of a quantity's value at the previous step; the value is NaN at the first step."""
     return f"prev({name})"
 
 
 def nodes_of(root: Node) -> Iterator[Node]:
-    """Yield the nodes of an expression, in no particular order."""
+    """Yield the nodes of an expression in no particular order."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -72,22 +72,22 @@ def nodes_of(root: Node) -> Iterator[Node]:
 
 
 def names_in(node: Node) -> frozenset[str]:
-    """Return the quantities whose current values an expression reads."""
+    """Return the names of the quantities whose current values an expression reads."""
     return frozenset(part.name for part in nodes_of(node) if isinstance(part, Name))
 
 
 def remembered_in(node: Node) -> frozenset[str]:
-    """Return the quantities whose previous values an expression reads."""
+    """Return the names of the quantities whose previous values an expression reads."""
     return frozenset(part.name for part in nodes_of(node) if isinstance(part, Previous))
 
 
 def read_by(nodes: Iterable[Node]) -> frozenset[str]:
-    """Return the quantities whose current or previous values the expressions read."""
+    """Return the names of the quantities whose current or previous values these expressions read."""
     return frozenset(part.name for node in nodes for part in nodes_of(node) if isinstance(part, Name | Previous))
 
 
 def needed_by(wanted: Iterable[str], definitions: Mapping[str, Node], *, now: bool = False) -> set[str]:
-    """Return the wanted quantities and all that their definitions need; with `now`, only through current values."""
+    """Return the wanted names and those that their definitions depend on; with `now`, only through current values."""
     found, waiting = set[str](), list(wanted)
     while waiting:
         if (name := waiting.pop()) not in found:
@@ -102,11 +102,12 @@ def with_numbers(
 ) -> Node:
     """Return the expression with each number that tuning may change replaced, from left to right.
 
-    These are the numbers in `tune(...)`, and all others but exponents and those in `fixed(...)` and in `kept`.
+    Tuning may change numbers in `tune(...)`, and all others except exponents, those in `fixed(...)`, and those in
+    `kept`.
 
     Args:
-        new: returns the replacement, given a number and its sign in the expression: -1 for 0.5 in `3*x - 0.5*y`.
-        free: whether plain numbers are replaced; else only those in `tune(...)` are.
+        new: returns the replacement, given a number and the sign of its term: -1 for 0.5 in `3*x - 0.5*y`.
+        free: whether plain numbers are replaced, too, not only those in `tune(...)`.
     """
     match node:
         case Number(value, None):
@@ -125,7 +126,7 @@ def with_numbers(
 
 
 def _numbers(node: Node, kept: Collection[float]) -> list[tuple[Number, int]]:
-    """Return the numbers that `with_numbers` replaces, each with its sign."""
+    """Return the numbers that `with_numbers` replaces, each with the sign of its term."""
     found: list[tuple[Number, int]] = []
 
     def noted(number: Number, sign: int) -> Number:
@@ -142,12 +143,12 @@ def constants(node: Node, kept: Collection[float] = ()) -> tuple[float, ...]:
 
 
 def limits(node: Node, kept: Collection[float] = ()) -> tuple[tuple[float, float], ...]:
-    """Return the range (low, high) of each of the `constants`; it is infinite for those without `tune(...)`."""
+    """Return the range (low, high) of each of the `constants`; without `tune(...)` it is infinite."""
     return tuple(number.limits or (-math.inf, math.inf) for number, _ in _numbers(node, kept))
 
 
 def signed_constants(node: Node) -> tuple[float, ...]:
-    """Return the `constants` with their sign, such as -0.5 in `3*x - 0.5*y`; those in `tune(...)` as written."""
+    """Return the `constants` with the signs of their terms: -0.5 in `3*x - 0.5*y`; those in `tune(...)` as written."""
     return tuple(number.value * (sign if number.limits is None else 1) for number, sign in _numbers(node, ()))
 
 
@@ -162,7 +163,7 @@ def with_constants(node: Node, values: Iterator[float], kept: Collection[float] 
 
 
 def with_plain_signs(node: Node) -> Node:
-    """Rewrite `- -0.5*x` as `+ 0.5*x`, and `+ -0.5*x` as `- 0.5*x`; a number in `tune(...)` keeps its sign."""
+    """Rewrite `- -0.5*x` as `+ 0.5*x` and `+ -0.5*x` as `- 0.5*x`; numbers in `tune(...)` keep their signs."""
     if not isinstance(node, Call) or node.function == "fixed":
         return node
     arguments = tuple(map(with_plain_signs, node.arguments))
@@ -193,19 +194,19 @@ def negated(node: Node) -> Node | None:
     return None
 
 
-def replaced(node: Node, values: Mapping[str, Node]) -> Node:
-    """Return the expression with the current values of some quantities replaced by expressions."""
+def substitute(node: Node, values: Mapping[str, Node]) -> Node:
+    """Return the expression with an expression substituted for the current value of each quantity in `values`."""
     match node:
         case Name(name):
             return values.get(name, node)
         case Call(function, arguments):
-            return Call(function, tuple(replaced(argument, values) for argument in arguments))
+            return Call(function, tuple(substitute(argument, values) for argument in arguments))
         case Previous(name, start):
-            return Previous(name, replaced(start, values))
+            return Previous(name, substitute(start, values))
     return node
 
 
-def is_definition(name: str, node: Node) -> bool:
+def is_standardised(name: str, node: Node) -> bool:
     """Whether a feature is `n_NAME = (NAME - number)/number`, as `builtin` standardises a quantity."""
     match node:
         case Call("/", (Call("-" | "+", (Name(quantity), Number(_, None))), Number(_, None))):

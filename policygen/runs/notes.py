@@ -20,7 +20,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.errors import PolicyError, explain
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
-from policygen.quantities.spelling import compiled
+from policygen.quantities.codegen import compiled
 from policygen.registry import Registry, resolved
 from policygen.tasks.task import Task
 

@@ -68,7 +68,7 @@ def _of_attempt(run: Path, number: int) -> Policy:
 
 
 def _of_text(path: Path, task: Task) -> Policy:
-    parsed = parse(policy_text(path), task, alone=True)
+    parsed = parse(policy_text(path), task, policy_only=True)
     if parsed.policy is None:
         raise PolicyError(
             f"{path.name} is not a policy for {task.name}:\n" + "\n".join(f"  {p}" for p in parsed.problems)

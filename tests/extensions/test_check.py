@@ -13,7 +13,7 @@ from support import Line
 
 from policygen.extensions.check import Interval, check, report
 from policygen.policies.policy import Policy
-from policygen.quantities.spelling import row_function
+from policygen.quantities.codegen import row_function
 
 # Policies that use the names of the environment itself.
 PLAIN = {name.lower(): f"{name}-v5" for name in ("Ant", "HalfCheetah", "Hopper", "Humanoid", "Pusher", "Swimmer")}

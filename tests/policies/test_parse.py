@@ -523,9 +523,9 @@ def test_a_line_of_the_block_that_is_none_of_a_policy_is_a_problem(line: str) ->
 def test_in_a_text_that_is_the_policy_alone_every_line_counts() -> None:
     text = "# Pushes harder.\nleft = -angle\n\nright = angle  # falling right\nIt pushes harder.\n"
     assert parse(text, CARTPOLE).problems == ()
-    assert [problem.line for problem in parse(text, CARTPOLE, alone=True).problems] == [5]
+    assert [problem.line for problem in parse(text, CARTPOLE, policy_only=True).problems] == [5]
     reply = f"It pushes harder:\n```\n{text[:-19]}\n```\n"
-    assert parse(reply, CARTPOLE, alone=True).problems == ()
+    assert parse(reply, CARTPOLE, policy_only=True).problems == ()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from policygen.proposers.builtin_linear import (
     starts_new_search,
 )
 from policygen.quantities.text import parse_expression
-from policygen.quantities.tree import is_definition
+from policygen.quantities.tree import is_standardised
 from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.load import load_task
@@ -110,7 +110,7 @@ def test_a_definition_is_told_from_other_features() -> None:
     texts = {"n_angle": ["(angle - 0.0123)/0.456", "(angle + 2)/0.456"], "n_spin": ["(angle - 1)/2"]}
     texts |= {"lean": ["(angle - 1)/2"], "n_position": ["position/2"]}
     found = {
-        name: [is_definition(name, parse_expression(text, CARTPOLE.observation_names)) for text in some]
+        name: [is_standardised(name, parse_expression(text, CARTPOLE.observation_names)) for text in some]
         for name, some in texts.items()
     }
     assert found == {"n_angle": [True, True], "n_spin": [False], "lean": [False], "n_position": [False]}

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policygen.errors import ExpressionError
+from policygen.quantities.codegen import column_function, finite, row_function
 from policygen.quantities.operations import FUNCTIONS, OPERATIONS, ROWS, Operation
 from policygen.quantities.program import Lowering, finite_number
-from policygen.quantities.spelling import column_function, finite, row_function
 from policygen.quantities.text import parse_expression, to_text
-from policygen.quantities.tree import Call, Name, Number, slot_of
+from policygen.quantities.tree import Call, Name, Number, previous_of
 
 NAMES = ("x", "y", "spin", "theta_2")
 UNITS = 4 * np.finfo(float).eps
@@ -103,11 +103,11 @@ def test_equal_subterms_are_one_step_and_steps_without_use_are_left_out():
 def test_no_text_from_outside_reaches_the_source(monkeypatch):
     sources = []
     monkeypatch.setattr(
-        "policygen.quantities.spelling.compile",
+        "policygen.quantities.codegen.compile",
         lambda text, *more: sources.append(text) or compile(text, *more),
         raising=False,
     )
-    names = ("evil_name", "text[0]", "text[1]", slot_of("evil_name"))
+    names = ("evil_name", "text[0]", "text[1]", previous_of("evil_name"))
     lowering = Lowering((), names)
     text = 'where(contains(text, "evil phrase"), prev(evil_name, 31337)*evil_name, 12345.678)'
     lowering.define("evil_let", parse_expression(text, ("evil_name",), texts=("text",)))

@@ -131,7 +131,7 @@ class Source(Writer):
         """Return the text of an observed number."""
         return self.call("observed", str(index))
 
-    def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
+    def operation_text(self, position: int, step: Step, values: Sequence[str]) -> str:
         """Spell an operation by its template."""
         match step.op:
             case "min" | "max":

@@ -82,11 +82,11 @@ class PolicyInST(Source):
             value, factors = value / factor, f"{factors} * {factor!r}"
         return _real(value) if not factors and value >= 0 else f"({_real(value)}{factors})"
 
-    def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
+    def operation_text(self, position: int, step: Step, values: Sequence[str]) -> str:
         """Spell an operation; compilers refuse to divide by a constant zero."""
         if step.op == "/" and (divisor := self.program.steps[step.arguments[1]]).op == "number" and divisor.data == 0.0:
             return f"({values[0]} / pg_zero)"
-        return super().spelled(position, step, values)
+        return super().operation_text(position, step, values)
 
     def define(self, name: str, text: str, kind: Kind) -> str:
         """Define a temporary variable."""

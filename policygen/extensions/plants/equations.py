@@ -17,8 +17,8 @@ from policygen.extensions.plants.plant import ENDS, HIDDEN, NEXT, REWARD, START,
 from policygen.policies.features import decision_columns, parse_lets
 from policygen.policies.lines import Line
 from policygen.policies.parts import Parts
+from policygen.quantities.codegen import compiled
 from policygen.quantities.operations import OPERATIONS
-from policygen.quantities.spelling import compiled
 from policygen.quantities.text import NUMBER, is_name, next_of, parse_expression, to_digits, to_text, unknown_name
 from policygen.quantities.tree import (
     NOTHING,
@@ -31,10 +31,10 @@ from policygen.quantities.tree import (
     names_in,
     needed_by,
     nodes_of,
+    previous_of,
     read_by,
     remembered_in,
-    replaced,
-    slot_of,
+    substitute,
     with_constants,
     with_numbers,
     with_plain_signs,
@@ -167,7 +167,7 @@ class Equations:
                 raise PolicyError("`prev(ends)` is always 0, as no step follows an end; leave it out")
         except ExpressionError as error:
             raise PolicyError(f"damaged plant: {error}") from None
-        before = [*task.observation_names, *map(slot_of, self.remembered), *plant.hidden]
+        before = [*task.observation_names, *map(previous_of, self.remembered), *plant.hidden]
         self.inputs = [*before, *decisions, *(f"#{i}" for i in range(len(self.values)))]
         self.inputs_after = [next_of(name) for name in task.observation_names]
         self.decided = decision_columns(task)
@@ -200,9 +200,9 @@ class Equations:
         after: dict[str, Node] = {name: Name(next_of(name)) for name in (*observed, *hidden, *now)}
         definitions = dict(now)
         definitions |= {next_of(name): numbered.get(f"{NEXT} {name}", Name(name)) for name in hidden}
-        definitions |= {next_of(name): replaced(node, after) for name, node in now.items()}
+        definitions |= {next_of(name): substitute(node, after) for name, node in now.items()}
         if ENDS in numbered:
-            numbered[ENDS] = replaced(numbered[ENDS], after)
+            numbered[ENDS] = substitute(numbered[ENDS], after)
         if ENDS not in known:  # else the name means that quantity
             definitions[ENDS] = numbered.get(ENDS, Number(0.0))
         return numbered, definitions

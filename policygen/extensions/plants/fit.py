@@ -13,7 +13,7 @@ import numpy.typing as npt
 from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.plants.equations import Column, Equations, Group
 from policygen.extensions.plants.plant import AHEAD, NEXT, REWARD, PlantRecord, PredictionError
-from policygen.quantities.spelling import compiled
+from policygen.quantities.codegen import compiled
 from policygen.quantities.text import to_digits
 from policygen.tasks.task import Task
 

@@ -21,7 +21,7 @@ from policygen.extensions.plots.style import OKABE_ITO, Numbers, check_suffix, n
 from policygen.policies.policy import Policy
 from policygen.policies.table import TablePolicy
 from policygen.quantities.grid import Dimension
-from policygen.quantities.tree import names_in, slot_of
+from policygen.quantities.tree import names_in, previous_of
 from policygen.tasks.spaces import Actuator
 from policygen.tasks.task import Task
 
@@ -139,7 +139,7 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
 def quantities_behind(policy: Policy) -> frozenset[str]:
     """Return the observations and remembered values that decide the actions, directly or through features."""
     features = dict(policy.reader.needed)
-    behind = policy.names_read() | {slot_of(name) for name in policy.reader.remembered}
+    behind = policy.names_read() | {previous_of(name) for name in policy.reader.remembered}
     while defined := behind & features.keys():
         behind = (behind - defined).union(*(names_in(features[name]) for name in defined))
     return behind
@@ -159,7 +159,7 @@ def _quantities(policy: Policy, episodes: Sequence[Trajectory]) -> list[_Axis]:
             for one, own in zip(policy.grid.dimensions, samples, strict=True)
         ]
     reader, behind = policy.reader, quantities_behind(policy)
-    direct = policy.names_read() | {slot_of(name) for name in reader.previous}
+    direct = policy.names_read() | {previous_of(name) for name in reader.previous}
     names = [name for name in reader.names if name in (direct if len(direct) <= 2 < len(behind) else behind)]
     if not episodes:
         with Simulator(policy.task) as simulator:

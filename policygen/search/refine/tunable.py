@@ -22,7 +22,7 @@ from policygen.policies.shaping import Measure
 from policygen.policies.table import Rule, TablePolicy
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import to_digits
-from policygen.quantities.tree import Node, constants, is_definition, limits, with_constants, with_plain_signs
+from policygen.quantities.tree import Node, constants, is_standardised, limits, with_constants, with_plain_signs
 from policygen.runs.attempt import Attempt, TuningState
 from policygen.runs.methods import METHODS
 from policygen.runs.tuning import FIRST_STEP, method_for
@@ -154,7 +154,7 @@ class Tunable:
         self.policy = policy
         self.floor = floor
         # Definitions of standardised quantities (`n_NAME`) are fixed.
-        self._moving = {name for name, node in policy.lets if not is_definition(name, node)}
+        self._moving = {name for name, node in policy.lets if not is_standardised(name, node)}
         named: list[tuple[str, Node]] = [(f"let {n}", node) for n, node in policy.lets if n in self._moving]
         edges: list[float] = []
         levels: list[float] = []

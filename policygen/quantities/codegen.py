@@ -1,9 +1,10 @@
-"""Programs as Python source: a function of one row of plain floats, and a function of numpy columns.
+"""Code generation: programs as Python functions of one row of floats, or of numpy columns.
 
-Each source has a quick and a careful form. The quick one computes straight on and adds all values that have to be
-finite; if the sum is not, or Python's arithmetic raises, the careful form computes the row again step by step. Both
-give the same values. The source consists of generated names, keywords and operators only: constants, phrases, edges and
-tables are bound by name, so no text from outside can reach `exec`, and policies of one structure share compiled code.
+Each function has a quick and a careful form. The quick form computes without checks and adds up all values that must be
+finite; if the sum is not finite, or Python's arithmetic raises, the careful form computes the row again and checks each
+value. Both give the same results. The source contains only generated names, keywords and operators. Constants, phrases,
+edges and tables are bound by name, so no text from outside reaches `exec`, and policies of one structure share compiled
+code.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ Array = npt.NDArray[Any]
 RowFunction = Callable[..., Any]
 ColumnFunction = Callable[[Sequence[Array] | Array], tuple[Any, ...]]
 
-_MOST_ADDED = 40  # values added in one statement
+_MOST_ADDED = 40  # most values added in one statement
 
 
 def finite(values: Array) -> Array:
     """Replace NaN by 0 and infinities by +-1e6, so that every state has a defined action.
 
-    If all values are finite, the usual case, the array itself is returned.
+    If all values are finite, which is usual, the array itself is returned.
     """
     if np.isfinite(values).all():
         return values
@@ -43,15 +44,15 @@ def finite(values: Array) -> Array:
 
 
 class _PythonWriter(Writer):
-    """The statements of the quick or the careful form of a program in Python."""
+    """A generator of the quick or the careful form of a program in Python."""
 
-    leave: ClassVar[str]  # the statement that leaves the quick form if `total` is not finite
+    leave: ClassVar[str]  # leaves the quick form if `total` is not finite
 
     def __init__(self, program: Program, inputs: Sequence[str], *, careful: bool) -> None:
         self.careful = careful
         self.bound: list[Any] = []  # values of the names b0, b1, ...
         self._covered = _covered(program)
-        self._checked: list[str] = []  # names of the values that have to be finite
+        self._checked: list[str] = []  # names of the values that must be finite
         super().__init__(program, inputs)
         self.results = list(map(self.number, program.results))
         for start in range(0, len(self._checked), _MOST_ADDED):
@@ -61,7 +62,7 @@ class _PythonWriter(Writer):
             self.lines.append(self.leave)
 
     def bind(self, value: Any) -> str:
-        """Return the name of a value from outside the source."""
+        """Return a name for a value that must not stand in the source."""
         self.bound.append(value)
         return f"b{len(self.bound) - 1}"
 
@@ -74,8 +75,8 @@ class _PythonWriter(Writer):
         self.lines.append(f"{name} = {text}")
         return name
 
-    def spelled(self, position: int, step: Step, values: Sequence[str]) -> str:
-        """Spell the operations with data, and those that differ between the two forms."""
+    def operation_text(self, position: int, step: Step, values: Sequence[str]) -> str:
+        """Return the text of an operation; some have data or differ between the two forms."""
         a = values[0]
         match step.op:
             case "finite" if not self.careful:
@@ -100,15 +101,15 @@ class _PythonWriter(Writer):
         return f"{_NAMES[step.op]}({', '.join(values)})"
 
     def is_plain(self, step: Step) -> bool:
-        """Whether an operation has a template, rather than a function of `OPERATIONS`."""
+        """Whether an operation is written with a template, not as a call of its function in `OPERATIONS`."""
         return step.op in self.templates
 
     @abstractmethod
     def look_up(self, values: Sequence[str], grid: Grid, entries: Array) -> str:
-        """Spell the look-up in a table."""
+        """Return the text of the look-up in a table."""
 
 
-# If one of these arguments is not finite, the result is not (or Python raises); None: any argument.
+# How many leading arguments make the result not finite (or Python raise) if one of them is not finite; None: all.
 _HANDING_ON = {
     **dict.fromkeys(("+", "-", "*", "neg", "abs", "sqrt", "sin", "cos", "tan", "floor", "single", "finite")),
     **dict.fromkeys(("/", "mod"), 1),
@@ -116,7 +117,7 @@ _HANDING_ON = {
 
 
 def _covered(program: Program) -> frozenset[int]:
-    """Return the steps whose values are finite if the values of later `finite` steps are."""
+    """Return the steps whose values must be finite if the arguments of later `finite` steps are."""
     covered: set[int] = set()
     for position, step in reversed(list(enumerate(program.steps))):
         if step.op == "finite" or (step.op in _HANDING_ON and position in covered):
@@ -124,7 +125,7 @@ def _covered(program: Program) -> frozenset[int]:
     return frozenset(covered)
 
 
-_EVERYWHERE = COMMON.keys() | {"where", "start", "finite", "single", "highest"}  # alike in both forms of a row
+_EVERYWHERE = COMMON.keys() | {"where", "start", "finite", "single", "highest"}  # the same in both forms of a row
 _ROW = {
     **COMMON,
     **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "atan")},
@@ -176,7 +177,7 @@ class _ColumnWriter(_PythonWriter):
         **{"limited": "clip({0}, {1}, {2})", "rint": "(rint({0}) + 0.0)"},
     }
     repeated = frozenset(("start",))
-    leave = "if not isfinite(vdot(total, total)): return careful()(x)"  # for few rows a third of the time of `all`
+    leave = "if not isfinite(vdot(total, total)): return careful()(x)"  # for few rows three times as fast as `all`
 
     def look_up(self, values: Sequence[str], grid: Grid, entries: Array) -> str:
         return f"looked_up({self.bind(grid)}, {self.bind(entries)}, len(x[0]), {', '.join(values)})"
@@ -228,7 +229,7 @@ def _code(source: str) -> CodeType:
 
 
 def _function(body: list[str], arguments: str, bound: Sequence[Any], names: dict[str, Any]) -> Any:
-    """Return the function with these statements, in which b0, b1, ... and, last, `careful` are the bound values."""
+    """Return a function with this body, in which b0, b1, ... and, for the last value, `careful` are bound."""
     outer = ", ".join([*(f"b{i}" for i in range(len(bound) - 1)), "careful"])
     lines = [f"def made({outer}):", f"    def function({arguments}):", *(f"        {line}" for line in body)]
     space = dict(names)
@@ -245,9 +246,9 @@ def row_function(
 ) -> RowFunction:
     """Return a function of one row of plain floats, given as one sequence for each of `widths`.
 
-    It returns the results of the program as a tuple, or ends with the statements that `finish` returns for their texts;
-    these may use `array`, `float32` and `int64`, and the arguments `x0`, `x1`, ... It raises ValueError or TypeError
-    for rows of other lengths.
+    It returns the results of the program as a tuple, or ends with the statements that `finish` makes from the texts of
+    the results; these may use `array`, `float32`, `int64` and the arguments `x0`, `x1`, ... For rows of other lengths
+    it raises ValueError or TypeError.
     """
     inputs = [f"q{i}" for i in range(sum(widths))]
     arguments = ", ".join(f"x{i}" for i in range(len(widths)))
@@ -266,7 +267,7 @@ def row_function(
 
 
 def column_function(program: Program, *, careful: bool = False) -> ColumnFunction:
-    """Return a function of one column of shape (n,) per input that returns the results; some may be numbers.
+    """Return a function from one column of shape (n,) per input to the results, of which some may be numbers.
 
     Call it with numpy's warnings off (`np.errstate(all="ignore")`).
     """
@@ -281,12 +282,12 @@ def column_function(program: Program, *, careful: bool = False) -> ColumnFunctio
 def compiled(
     nodes: Sequence[Node], names: Sequence[str], definitions: Mapping[str, Node] = MappingProxyType({})
 ) -> ColumnFunction:
-    """Return a function of one float64 array per name that returns the values of some expressions over them.
+    """Return a function from one float64 array per name to the values of these expressions.
 
-    The arrays may have any shapes that broadcast. `prev(NAME)` reads the one named `slot_of(NAME)`.
+    The arrays may have any shapes that broadcast. `prev(NAME)` reads the array named `previous_of(NAME)`.
 
     Args:
-        definitions: further names that the expressions may read, each defined over those before it.
+        definitions: more names that the expressions may read, each defined in terms of those before it.
     """
     lowering = Lowering((), names)
     needed = needed_by(set().union(*map(names_in, nodes)), definitions, now=True)
