@@ -98,7 +98,7 @@ def after(kind: str, replies: list[str], accepted: tuple[int, ...]) -> Context:
     task, rng = policygen.load_task("cartpole"), np.random.default_rng(0)
     search = new_search(task)
     for number, reply in enumerate(replies, start=1):
-        policy = parse(reply, task, kind, search.best.policy if search.best else None, alone=True).policy
+        policy = parse(reply, task, kind, search.best.policy if search.best else None, policy_only=True).policy
         score = Score(float(rng.normal()), 1.0, None, False, "test", (1.0,), (1,))
         search.add(Attempt(number, saved(policy), score, accepted=number in accepted))
     return search.context(effective_config(task, "cartpole", options={"policy": kind}))
