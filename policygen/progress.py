@@ -16,13 +16,13 @@ from rich.text import Text
 
 from policygen.episodes.score import number as number_words
 from policygen.llm.retry import Wait
+from policygen.notices import notices
 from policygen.outgoing import shown
 from policygen.runs.attempt import Attempt
 from policygen.runs.facts import duration, spending
 from policygen.runs.listeners import Activity, Listener, RunView
 from policygen.runs.notes import UNSTABLE, violations_of
 from policygen.search.run import Run
-from policygen.telling import teller
 
 
 def is_terminal() -> bool:
@@ -70,7 +70,7 @@ class Terminal(Listener):
             start_time = time.monotonic()
             self._panel = Panel(lambda: _panel(self._run, self._done, time.monotonic() - start_time, self._activity), 4)
             self._panel.start(refresh=True)
-            self._told_by, teller.say = teller.say, None  # the panel shows it
+            self._told_by, notices.say = notices.say, None  # the panel shows it
 
     def attempted(self, attempt: Attempt) -> None:
         """Print a line; with a panel, only for random actions and each new best."""
@@ -98,7 +98,7 @@ class Terminal(Listener):
         """Close the panel."""
         if self._panel is not None:
             self._panel.stop()
-            teller.say = self._told_by
+            notices.say = self._told_by
 
 
 def attempt_line(run: Run, attempt: Attempt) -> str:

@@ -23,7 +23,7 @@ PACKAGE = Path(policygen.__file__).parent
 # From the ground up: a room imports only from rooms before it. The kernel ends before `extensions`, whose rooms have an
 # order of their own; `api` and `cli` hand out both, and import extensions only when one is asked for.
 KERNEL = [
-    *("errors", "registry", "portable", "outgoing", "telling", "files", "quantities", "llm", "tasks", "policies"),
+    *("errors", "registry", "portable", "outgoing", "notices", "files", "quantities", "llm", "tasks", "policies"),
     *("episodes", "runs", "prompts", "proposers", "search", "progress"),
 ]
 EXTENSIONS = [

@@ -19,8 +19,8 @@ from policygen.cli.results import evaluate, export, film, plot, report, show, si
 from policygen.cli.running import mcp, resume, run
 from policygen.cli.seats import drive, mediate
 from policygen.errors import PolicygenError, UntrustedError
+from policygen.notices import notices
 from policygen.portable import escape_unprintable
-from policygen.telling import teller
 
 GROUPS: dict[str, tuple[click.Command, ...]] = {
     "Search for a policy": (run, resume, sweep, drive, mediate, mcp),
@@ -60,8 +60,8 @@ def main() -> None:
     """Run the command line and exit; an error is printed as one sentence, and the exit code is not 0."""
     escape_unprintable()
     warnings.showwarning = _warn
-    teller.say_exit = lambda sentence: say(f"Error: {sentence}", err=True)
-    teller.say = lambda line: say(line, err=True)
+    notices.say_exit = lambda sentence: say(f"Error: {sentence}", err=True)
+    notices.say = lambda line: say(line, err=True)
     try:
         code = commands.main(prog_name="policygen", standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -86,7 +86,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = fail(f"the output cannot be written: {error.strerror}", 1)
     finally:
-        teller.say = teller.say_exit = None
+        notices.say = notices.say_exit = None
     sys.exit(code or 0)
 
 

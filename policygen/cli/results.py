@@ -16,7 +16,7 @@ from policygen.cli import options as opt
 from policygen.cli.options import say
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import write_named
-from policygen.telling import telling
+from policygen.notices import announced_if_slow
 
 if TYPE_CHECKING:
     from policygen.policies.policy import Policy
@@ -137,7 +137,7 @@ def evaluate(
         return
     others = {text: read_opponent(text, task, trust=trust) for text in against}
     with contenders((policy, *others.values()), task, trust=trust, **options) as (own, *theirs):
-        with telling(f"playing {options['episodes']:,} episodes"):
+        with announced_if_slow(f"playing {options['episodes']:,} episodes"):
             score = own(options["episodes"])
         # A fifth of the episodes can miss rare violations, which decide before any return.
         strict = any(one.hard for one in task.requirements)

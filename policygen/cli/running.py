@@ -15,7 +15,7 @@ from policygen.cli.options import say
 from policygen.cli.preparing import list_tasks
 from policygen.errors import PolicygenError, UsageError
 from policygen.files import find_run
-from policygen.telling import teller
+from policygen.notices import notices
 
 if TYPE_CHECKING:
     from policygen.extensions.page.render import RunPage
@@ -172,7 +172,7 @@ def _carry_out(active_run: Any, listeners: Sequence[Tracker | RunPage]) -> None:
     if active_run.cache is not None and not reads_prompts(active_run.config.llm):
         say(f"  --cache has no effect: {active_run.config.llm.partition(':')[0]} asks no model")
     hint = _resume_command(active_run, listeners)
-    teller.say_exit = lambda sentence: say(f"Error: {sentence}\n{hint}", err=True)
+    notices.say_exit = lambda sentence: say(f"Error: {sentence}\n{hint}", err=True)
     try:
         summary = carry_out(active_run, (Terminal(active_run), *default_listeners(active_run), *listeners))
     except KeyboardInterrupt:

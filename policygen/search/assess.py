@@ -13,6 +13,7 @@ from policygen.episodes.score import Score, first_episodes, p_of_higher_mean, re
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
 from policygen.llm.messages import NO_MODEL
+from policygen.notices import announced_if_slow
 from policygen.policies.lines import Problem
 from policygen.policies.policy import Policy, from_record
 from policygen.policies.shaping import Shaping
@@ -35,7 +36,6 @@ from policygen.search.refine.cma import carry_over
 from policygen.search.refine.tunable import Refined, Trials, is_choice_table, refine
 from policygen.search.runner import EpisodeRunner, Performance
 from policygen.tasks.task import Task
-from policygen.telling import telling
 
 # Tuning changes a constant in proportion to its size. Weights of standardised observations have at least this size.
 STANDARDISED_STEP = 2.5
@@ -46,7 +46,7 @@ SIGNIFICANT = Levels(gain=SIGNIFICANCE, loss=SIGNIFICANCE)
 def assess_random_actions(runner: EpisodeRunner) -> Assessment:
     """Play attempt 0: random actions, whose episodes are the first in the buffer."""
     started = time.perf_counter()
-    with telling("playing episodes of random actions"):
+    with announced_if_slow("playing episodes of random actions"):
         warm_up = runner.play_randomly()
     played, notes = Played.of(warm_up.trajectories), warm_up.notes(None)
     attempt = Attempt(0, None, warm_up.score, played, verdict="random actions", notes=notes)
@@ -110,7 +110,7 @@ def _assessed(
         performance = Performance(None)
     else:
         if proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts):
-            with telling("playing constant actions, of which the search starts with the best"):
+            with announced_if_slow("playing constant actions, of which the search starts with the best"):
                 policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
         performance = _comparable(policy, runner.perform(proposal.number, policy), search, runner)

@@ -13,6 +13,7 @@ from policygen.episodes.buffer import ReplayBuffer
 from policygen.episodes.exact import finite_mdp
 from policygen.episodes.score import NEGLIGIBLE, Score, reaches
 from policygen.errors import BudgetExhausted, EnvironmentFault
+from policygen.notices import announced_if_slow
 from policygen.policies.parse import ParseResult
 from policygen.prompts.render import render_prompt
 from policygen.prompts.templates import improve_template
@@ -26,7 +27,6 @@ from policygen.search.assess import assess, assess_random_actions, confirm_best,
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import Task
-from policygen.telling import telling
 
 RESIGNATIONS = 2  # consecutive replies of "no improvement" that end a run
 _IDENTIFYING = 40  # leading characters by which a user's comment is recognised in a prompt
@@ -73,7 +73,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
             if not all(comment[:_IDENTIFYING] in prompt.messages[-1].content for comment in context.comments):
                 request_log.tell(f"template {improve_template(config)} does not show comments; {_ADD}")
             proposal = proposer.propose(prompt, context, request_log)
-            with telling(f"playing attempt {proposal.number}"):
+            with announced_if_slow(f"playing attempt {proposal.number}"):
                 assessment = assess(proposal, search, runner)
             yield search.keep(assessment)
             if config.conversation == "continued":  # otherwise no prompt contains earlier turns
@@ -88,7 +88,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
         while (following := _next_tuning(search, runner)) is not None:
             chosen, trials = following
             proposal = Proposal(len(search.attempts), ParseResult(chosen.policy, ()), ())
-            with telling(f"tuning the best policy further, as attempt {proposal.number}"):
+            with announced_if_slow(f"tuning the best policy further, as attempt {proposal.number}"):
                 assessment = assess(proposal, search, runner, trials)
             yield search.keep(assessment)
     with suppress(BudgetExhausted, EnvironmentFault):

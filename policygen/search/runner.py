@@ -20,6 +20,7 @@ from policygen.episodes.score import Score, episode_seeds, sampled_score, score_
 from policygen.episodes.simulator import ParallelSimulator, evaluate
 from policygen.episodes.trajectory import Actor, HeldRandomActor, RandomActor, Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault
+from policygen.notices import announced_if_slow
 from policygen.policies.linear import constant_policy
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
@@ -33,7 +34,6 @@ from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS
 from policygen.search.refine.tunable import Trials, Vector
 from policygen.tasks.environments import fits
 from policygen.tasks.task import Perturbation, Task
-from policygen.telling import telling
 
 # An environment that fails for this many proposals in a row would also fail for the next ones, which cost money.
 MOST_FAULTS = 5
@@ -387,7 +387,7 @@ def play_perturbed(search: Search, config: RunConfig) -> Score | None:
     seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, final_episodes(search.best, config)))
     perturbed = replace(search.task, perturb=perturbations)
     try:
-        with telling("playing the best policy with delays and noise"):
+        with announced_if_slow("playing the best policy with delays and noise"):
             return evaluate(best, seeds, perturbed, config.jobs, config.step_timeout, isolate_foreign=True)
     except EnvironmentFault:  # the run's results do not depend on this score
         return None
@@ -398,5 +398,5 @@ def play_final(search: Search, config: RunConfig) -> Score | None:
     if search.incumbent is None or search.best is None:
         return None
     seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))
-    with telling(f"playing {len(seeds):,} fresh episodes of the best policy"):
+    with announced_if_slow(f"playing {len(seeds):,} fresh episodes of the best policy"):
         return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)

@@ -21,8 +21,8 @@ import gymnasium as gym
 import numpy as np
 
 from policygen.errors import EnvironmentFault
+from policygen.notices import notices
 from policygen.portable import ALARM, interrupt
-from policygen.telling import teller
 
 STEP_TIMEOUT = 120.0  # default limit on one step in seconds
 _UNINTERRUPTED = 3  # after this many time limits, a process whose code cannot be interrupted is ended
@@ -205,7 +205,7 @@ class Watchdog:
         seconds: the limit on a step.
         progress: returns a value that changes with every step; called by another thread.
         env: the environment, named in the message with its file and line.
-        expendable: whether the process may be ended silently; if not, it is ended only if `teller.say_exit` is set.
+        expendable: whether the process may be ended silently; if not, it is ended only if `notices.say_exit` is set.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Watchdog:
         self._progress = progress
         self._env = env
         self._expendable = expendable
-        self._announce_exit = None if expendable else teller.say_exit
+        self._announce_exit = None if expendable else notices.say_exit
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._active = False

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from policygen.errors import EnvironmentFault, TaskError, UsageError, explain
 from policygen.files import find_resource, list_resources, read, toml_of
+from policygen.notices import announced_if_slow
 from policygen.quantities.grid import Dimension, Grid
 from policygen.quantities.text import slug, to_digits
 from policygen.tasks.actions import RESERVED, actuators_of
@@ -43,7 +44,6 @@ from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
 from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, found_limit, ignores_seed, moving, warm_up
-from policygen.telling import telling
 
 LEAST_STEPS = 10  # that loading a task may take
 # Attributes in which an environment may state the names of its observations, and of its actions.
@@ -197,7 +197,7 @@ def task_from_gym(
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
     try:
-        with Watchdog(step_timeout, lambda: None), telling(f"making {gym_id}"):
+        with Watchdog(step_timeout, lambda: None), announced_if_slow(f"making {gym_id}"):
             env = make(gym_id, kwargs or {}) if own is None else own.make(None)
     except TimeLimitExceeded as error:
         raise TaskError(f"{gym_id} cannot be made: {error}") from None
@@ -230,7 +230,7 @@ def _discovered(
     width, assumed = len(found) + sum(text.columns for text in texts), list[str]()
     # With a limit of steps, fewer random actions are played; these are not cached.
     file = file_for(env, gym_id, kwargs) if not is_own and steps_left() > sys.maxsize // 2 else None
-    with telling(f"playing random actions of {gym_id} to see ranges, lengths and the effect of seeds"):
+    with announced_if_slow(f"playing random actions of {gym_id} to see ranges, lengths and the effect of seeds"):
         measured = read_measured(file, width)
         if measured is None:
             limit, played = limit_of(env), 0

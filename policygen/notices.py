@@ -9,7 +9,7 @@ from contextlib import contextmanager
 AFTER = 4.0  # seconds before the message
 
 
-class Teller:
+class Notices:
     """The functions that print messages; only the command line sets them.
 
     Attributes:
@@ -21,18 +21,18 @@ class Teller:
     say_exit: Callable[[str], None] | None = None
 
 
-teller = Teller()
+notices = Notices()
 
 
 @contextmanager
-def telling(activity: str) -> Iterator[None]:
+def announced_if_slow(activity: str) -> Iterator[None]:
     """Print an activity, such as "playing 100 episodes", if it is not over within `AFTER` seconds."""
-    if teller.say is None:
+    if notices.say is None:
         yield
         return
 
     def tell() -> None:
-        if (say := teller.say) is not None:
+        if (say := notices.say) is not None:
             say(f"{activity} ...")
 
     timer = threading.Timer(AFTER, tell)

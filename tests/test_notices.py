@@ -1,4 +1,4 @@
-"""A line about what takes long: seconds of one activity are never silent on the command line."""
+"""Notices of slow activities on the command line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import time
 import pytest
 from support import Line
 
-from policygen import telling
-from policygen.telling import teller
+from policygen.notices import announced_if_slow, notices
 
 SLOW = """
 import time
@@ -35,7 +34,7 @@ class Slow(gym.Env):
 def test_each_slow_activity_of_a_first_prompt_is_told(
     line: Line, workplace: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "AFTER", 0.05)
+    monkeypatch.setattr("policygen.notices.AFTER", 0.05)
     with open("crawling.py", "w", encoding="utf-8") as file:
         file.write(SLOW)
     monkeypatch.syspath_prepend(".")
@@ -49,14 +48,14 @@ def test_each_slow_activity_of_a_first_prompt_is_told(
 
 def test_what_is_over_soon_is_not_told_and_a_library_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(telling, "AFTER", 0.05)
-    with telling.telling("nobody listens"):
+    monkeypatch.setattr("policygen.notices.AFTER", 0.05)
+    with announced_if_slow("nobody listens"):
         time.sleep(0.1)
-    monkeypatch.setattr(teller, "say", said.append)
-    with telling.telling("soon over"):
+    monkeypatch.setattr(notices, "say", said.append)
+    with announced_if_slow("soon over"):
         pass
     time.sleep(0.1)
     assert not said
-    with telling.telling("slow"):
+    with announced_if_slow("slow"):
         time.sleep(0.1)
     assert said == ["slow ..."]
