@@ -97,7 +97,7 @@ def test_a_run_is_perturbed_recorded_resumed_and_scored_so(line: Line, workplace
     assert told["perturb"] == ["action_delay=0..4", "sensor_noise=0.1"]
     refused = line("run", "cartpole", *SMALL, "--perturb", "mass=1.1")
     assert refused.code == 2
-    assert "Error: perturbation mass needs a MuJoCo environment; for other environments perturb" in refused.err
+    assert "Error: perturbation mass needs a MuJoCo environment; in others, perturb" in refused.err
 
 
 @pytest.mark.perturbs
@@ -124,7 +124,7 @@ def test_prompts_describe_perturbations(line: Line, workplace: Path) -> None:
     done = line("prompt", "mine.toml")
     assert done.code == 0, done.err
     assert "The environment differs from what is described above; sizes are drawn anew for each episode" in done.out
-    assert "- action_delay 0 to 2 (number of steps after which a decision acts" in done.out
+    assert "- action_delay 0 to 2 (number of steps by which actions are delayed" in done.out
     noise = "standard deviation of normal noise on each observation, in the unit of position"
     assert f"- sensor_noise.position 0 to 0.002 ({noise})" in done.out
     assert "The environment differs" not in line("prompt", "cartpole").out
