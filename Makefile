@@ -102,8 +102,8 @@ first-runs: $(CORE)
 	$(BIN)/policygen plot $(FIRST)/frozenlake/* -o results/benchmarks/first_runs_frozenlake.png
 	$(BIN)/policygen compare $(FIRST)/*/* -o $(FIRST)/table.md
 	{ echo '# First runs'; echo; \
-	  echo 'Proposals come from `builtin`, which is plain search and not a language model. At most 20 iterations, with 20'; \
-	  echo 'episodes per score and 20 episodes of random actions at the start. Final scores are over 100 fresh seeds, or exact. Made with'; \
+	  echo '`builtin`, a search without a language model, makes the proposals. A run has at most 20 iterations, 20 episodes'; \
+	  echo 'per score, and 20 episodes of random actions at the start. Final scores are over 100 fresh seeds, or exact. Made with'; \
 	  echo '`make first-runs`.'; echo; cat $(FIRST)/table.md; } > results/benchmarks/first_runs.md
 
 # The published table of results/benchmarks/refined_runs.md: one proposal of builtin each, tuned by CMA-ES within 8,000
@@ -118,10 +118,11 @@ refined-runs: $(DEV)
 			--out $(REFINED)/$$task || exit 1; done; done
 	$(BIN)/policygen compare $(REFINED)/*/* -o $(REFINED)/table.md
 	{ echo '# Tuned without a language model'; echo; \
-	  echo 'Proposals come from `builtin`, which is plain search and not a language model: one linear map over standardised'; \
-	  echo 'quantities, tuned by CMA-ES within 8,000 episodes per run. Final scores are over 100 fresh seeds. The task files contain'; \
-	  echo 'knowledge for mountaincar (energy, the shape of the hill), pendulum (energy, when the rod is near upright), reacher'; \
-	  echo '(the Jacobian) and the double pendulum (which six of its nine observations matter); the other policies read all observations.'; \
+	  echo '`builtin`, a search without a language model, makes the only proposal of a run: one linear map over standardised'; \
+	  echo 'quantities. CMA-ES tunes it, within 8,000 episodes per run. Final scores are over 100 fresh seeds. The task files'; \
+	  echo 'contribute knowledge for mountaincar (energy, the shape of the hill), pendulum (energy, whether the rod is near'; \
+	  echo 'upright), reacher (the Jacobian) and the double pendulum (which six of its nine observations matter); the other'; \
+	  echo 'policies read all observations.'; \
 	  echo 'Made with `make refined-runs`.'; echo; \
 	  cat $(REFINED)/table.md; } > results/benchmarks/refined_runs.md
 

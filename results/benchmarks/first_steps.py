@@ -1,4 +1,4 @@
-"""Measures what stands in first_steps.md: recorded replies of a chat model, tuned with larger and smaller first steps.
+"""Measure first_steps.md: recorded replies of a chat model, tuned with larger and smaller first steps.
 
 python results/benchmarks/first_steps.py [tune] [page] [--tasks CASE ...] [--seeds SEED ...] [--anew]
 
@@ -94,7 +94,8 @@ def tuned(case: str, step: str, seed: int) -> list[dict[str, Any]]:
 
 def lines() -> Iterator[str]:
     """Yield the table of first_steps.md."""
-    yield f"| reply | constants | as written | {' | '.join(f'tuned, first step {share}' for share in STEPS.values())} |"
+    tunings = " | ".join(f"tuned, first step {share:.0%}" for share in STEPS.values())
+    yield f"| reply | number of constants | as written | {tunings} |"
     yield f"| --- | ---: | ---: |{' --- |' * len(STEPS)}"
     for case in CASES:
         found = {step: MEASURED.rows(case, step) for step in STEPS}
