@@ -177,7 +177,7 @@ class Replay:
         self.spec = f"replay:{run}"
         self.folder = find_run(run).expanduser()
         self.path = self.folder / "transcript.jsonl"
-        self._replies: dict[tuple[int, int] | tuple[Message, ...] | None, Reply] = {}  # by key, and by messages
+        self._replies: dict[tuple[int, int] | tuple[Message, ...] | None, Reply] = {}  # by key, and by question
         models: list[str] = []
         needs = f"replay:RUN needs a run folder with a {self.path.name}"
         if not os.path.lexists(self.path):
@@ -188,7 +188,7 @@ class Replay:
                     models.append(exchange.reply.model)
                     reply = replace(exchange.reply, usd=0.0, seconds=0.0, cached=False)
                     self._replies.setdefault((exchange.attempt, exchange.request), reply)
-                    self._replies.setdefault(exchange.prompt.messages, reply)
+                    self._replies.setdefault(_question(exchange.prompt), reply)
         except LogbookError as error:
             raise UsageError(f"{needs}: {error}") from None
         if not models:
@@ -198,12 +198,12 @@ class Replay:
         self._holds = f"{self.path} holds {'1 reply' if len(models) == 1 else f'{len(models)} replies'}"
 
     def complete(self, prompt: Prompt, max_output_tokens: int) -> Reply:
-        """Return the reply recorded for the same attempt and repair, else for the same messages.
+        """Return the reply recorded for the same attempt and repair, else for the same question in `drive`.
 
-        The messages may differ from the recorded ones, for example because a template was edited. Raises ProviderError
-        if no reply was recorded.
+        Other messages may differ from the recorded ones, for example because a template was edited. Raises
+        ProviderError if no reply was recorded.
         """
-        reply = self._replies.get(prompt.key) or self._replies.get(prompt.messages)
+        reply = self._replies.get(prompt.key) or self._replies.get(_question(prompt))
         if reply is None:
             raise ProviderError(f"{self._holds}, but none for this request; {_ADVICE}")
         return reply
@@ -211,6 +211,10 @@ class Replay:
     def diagnose(self) -> Diagnosis:
         """Report how many replies are recorded, and of which model."""
         return Diagnosis(True, (f"{self._holds} of {self.model}",))
+
+
+def _question(prompt: Prompt) -> tuple[Message, ...]:
+    return tuple(message for message in prompt.messages if message.role != "system")
 
 
 # --- cache -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ _TASK = (
     *("optimum", "step_seconds", "observation_names", "quantity_names"),
 )
 _SMALL = frozenset(["a", "an", "the", "of", "in", "on", "at", "to", "by", "for", "and", "or", "is", "are", "its"])
+_LINKING = frozenset(["at", "between", "in", "of", "on", "the"])
 _RATES = frozenset(["angular", "velocity", "rate", "speed"])
 FEWEST_ALIKE = 3  # neighbours whose descriptions begin alike that are described together
 FEWEST_EDGES = 5  # between integers that a person would not have chosen for a quantity of other values
@@ -94,7 +95,7 @@ def _joined(group: Sequence[One], masked: str) -> One:
         text = ""
     codes = [_split(one)[1] for one in group]
     if len(set(codes)) == 1:
-        text, codes = f"{text} ({codes[0]})".strip() if codes[0] else text, [""] * len(codes)
+        text, codes = f"{text} ({codes[0]})" if codes[0] and text else text, [""] * len(codes)
     entries = (f"{one.name} ({code})" if code else one.name for one, code in zip(group, codes, strict=True))
     return replace(group[0], name=", ".join(entries), about=text)
 
@@ -125,7 +126,10 @@ def _of_one_start(group: Sequence[One]) -> One:
     while all(len(words) > shared + 1 and words[shared] == texts[0][shared] for words in texts):
         shared += 1
     told = (f"{one.name} ({' '.join(words[shared:])})" for one, words in zip(group, texts, strict=True))
-    return replace(group[0], name=", ".join(told), about=f"{' '.join(texts[0][:shared])} ...")
+    start = " ".join(texts[0][:shared])
+    *_, last = start.split()
+    end = " the parts in brackets" if last in _LINKING else " ..."
+    return replace(group[0], name=", ".join(told), about=start.removesuffix(" the") + end)
 
 
 def _parts(text: str) -> list[str]:

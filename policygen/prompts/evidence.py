@@ -344,10 +344,13 @@ def _changes(new: Policy, old: Policy | None) -> str:
 
 
 def _lines(policy: Policy | None) -> dict[str, str]:
-    """Return the lines of a policy by the name that they define; a row of a table has none, and stands for itself."""
-    text = policy.to_text(plain=True) if policy is not None else ""
-    lines = (" ".join(line.split()) for line in text.splitlines() if "| --" not in line)
-    return {line.partition(" = ")[0]: line for line in lines}
+    """Return the lines of a policy by the name that they define; the key of a table's row is the row itself."""
+    lines = policy.to_text(plain=True).splitlines() if policy is not None else []
+    rule = next((i for i, line in enumerate(lines) if line.startswith("| --")), None)
+    if rule is not None:
+        del lines[rule - 1 : rule + 1]  # the header
+    plain = (" ".join(line.split()) for line in lines)
+    return {line.partition(" = ")[0]: line for line in plain}
 
 
 def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View | None:

@@ -39,9 +39,9 @@ def test_prompts_speak_of_objectives_where_they_are_asked_for_and_nowhere_else(
     context, config = later
     system, request = texts(render_prompt(context, config))
     assert "`objective = EXPRESSION`" in system
-    assert "step, left, right (1 if taken, else 0)" in system
+    assert "action, left, right (1 if taken, else 0)" in system
     assert "potential" not in system  # which is for learners
-    assert "## What tuning was for" in request
+    assert "## Objectives so far" in request
     plain = config.model_copy(update={"shape": False})
     without = "".join(texts(render_prompt(context, plain)))
     assert not any(word in without for word in ("## What tuning", "EXPRESSION`: then", "potential"))
@@ -49,7 +49,7 @@ def test_prompts_speak_of_objectives_where_they_are_asked_for_and_nowhere_else(
     system, request = texts(render_prompt(tables, learning))
     assert "`potential = EXPRESSION`" in system
     assert "features (none with `prev`)" in system
-    assert "## What tuning was for" not in request
+    assert "## Objectives so far" not in request
 
 
 def test_each_objective_is_told_with_the_sums_of_its_terms(later: tuple[Context, RunConfig]) -> None:
@@ -69,11 +69,11 @@ def test_each_objective_is_told_with_the_sums_of_its_terms(later: tuple[Context,
         assert view["groups"][-1][0] == "the best policy's" or view["is_best"]
     assert one["terms"][0][1] == pytest.approx([mean for _, _, mean in one["groups"]])  # `reward` sums to the return
     _, request = texts(render_prompt(context, config))
-    told = request.split("## What tuning was for\n")[1].split("\n## ")[0]
+    told = request.split("## Objectives so far\n")[1].split("\n## ")[0]
     assert f"Attempt 1{', the best policy' * one['is_best']}:\n```\nlet calm = exp(-abs(spin))\nobjective = " in told
     assert "for its objective (" in told
     assert "\n- 2*calm: " in told
-    assert "\n- in all: " in told
+    assert "\n- total: " in told
 
 
 def test_a_faulty_objective_is_mended_like_a_faulty_policy(later: tuple[Context, RunConfig]) -> None:

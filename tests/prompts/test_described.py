@@ -67,7 +67,7 @@ def test_three_neighbours_whose_descriptions_begin_alike_share_the_beginning() -
     )
     (entry,) = task_view(dataclasses.replace(task, actuators=acted))["acted"]
     assert entry.name == "a0 (front hip), a1 (left two links), a2 (back hip)"
-    assert entry.about == "Torque on the rotor at the ..."
+    assert entry.about == "Torque on the rotor at the parts in brackets"
     apart = dataclasses.replace(acted[2], high=2)
     assert len(task_view(dataclasses.replace(task, actuators=(*acted[:2], apart)))["acted"]) == 3
 

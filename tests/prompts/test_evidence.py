@@ -68,7 +68,7 @@ def test_the_history_tells_what_a_linear_proposal_changed_and_what_was_proposed_
     assert views[1]["parent"] == 1
     assert views[1]["changed"] == "`let drive = rate1 - 0.3*sin1`"
     _, request = texts(render_prompt(context, config))
-    assert "; proposed as in 1" in request
+    assert "; proposed like 1" in request
 
 
 def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() -> None:
@@ -80,7 +80,7 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
     assert (second.comparison.paired_episodes, second.accepted, IDEA.of(second)) == (4, False, "Idea: lean less.")
     _, request = texts(render_prompt(context, config))
     history = request.split("## Attempts so far\n")[1].split("\n## ")[0]
-    assert f"refused: {-second.comparison.gain:.3g} below 1 on 4 paired episodes" in history
+    assert f"refused: {-second.comparison.gain:.3g} below attempt 1 on 4 paired episodes" in history
     assert "; idea: Idea: lean less." in history
     assert f"over the same {config.episodes} episodes" in " ".join(history.split())
     assert f"up to {PROLONGATIONS[-1]} times the episodes, where p <= {LAST_SIGNIFICANCE} is enough" in " ".join(

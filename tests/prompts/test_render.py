@@ -107,7 +107,7 @@ def test_a_later_prompt_tells_of_scores_episodes_visits_and_every_attempt(later:
     assert any(value == pytest.approx(best, rel=1e-3) for value in shown)
     if context.kind == "table":
         assert "## Where the reward comes from" in request
-        assert ("## Where episodes went" in request) == bool(template_variables(context, config)["visits"])
+        assert ("## What actions led to" in request) == bool(template_variables(context, config)["visits"])
     for attempt in context.attempts[1:]:
         entry = history.split(f"- {attempt.number}: ")[1].split("\n- ")[0]
         assert ("; idea: " in entry) == (IDEA.of(attempt) is not None)
@@ -124,7 +124,7 @@ def test_without_episodes_a_prompt_shows_only_policies_and_scores(
     assert {"Best policy so far", "Attempts so far"} <= {heading.partition(" (")[0] for heading in headings}
     assert f"Score {context.reported_score}" in request
     assert not re.search(
-        r"^(Return|\d+-\d+ |end )|Its episodes|lost most|visited|Mean sum|worst episode", request, re.MULTILINE
+        r"^(Return|\d+-\d+ |end )|Its episodes|lost most|visited|Sums over|worst episode", request, re.MULTILINE
     )
     context, config = searched(name, kind, iterations=1, warmup_episodes=0)
     first = texts(render_prompt(context, config))[1]
@@ -209,7 +209,7 @@ def test_a_repair_asks_for_what_is_wrong_and_knows_the_columns_and_features_of_t
     repair = render_repair(render_prompt(context, config), reply, problems, context, config).messages[-1].content
     assert "Table columns: | lead | action |." in repair
     assert "Correct this and nothing else" in repair
-    assert "What you leave out still stays as in the best policy so far." in repair
+    assert "Whatever you leave out still stays as in the best policy." in repair
     assert "whole policy" not in repair
     context, config = searched("cartpole", "linear", iterations=1)
     reply = fenced("let lead = angle + 0.3*spin", "left = 0", "right = led")
@@ -367,7 +367,7 @@ def test_the_first_prompt_shows_the_steps_of_short_episodes_and_no_heading_over_
     context, config = searched("Dose-v0", "linear", iterations=1)
     request = texts(render_prompt(context, config))[1]
     rows = re.search(
-        r"A line holds: step action reward\.(?:.*\n)*All of it, steps 0 to 19:\n((?:[-\d]+ [-\d.]+ [-\d.]+\n)+)",
+        r"A line holds: step action reward\.(?:.*\n)*All its steps, 0 to 19:\n((?:[-\d]+ [-\d.]+ [-\d.]+\n)+)",
         request,
     )
     assert rows is not None, request

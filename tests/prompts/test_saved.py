@@ -58,7 +58,7 @@ sys.stdout.buffer.write("\\0".join(message.content for message in prompt.message
     ("name", "kind", "replies", "shown"),
     [
         ("hopper", "linear", ["hip_torque = 0.1*lean\nknee_torque = 0\nankle_torque = 0"], "foot_height"),
-        ("cartpole", "table", [ALWAYS_LEFT, FALLING, LEANING], "## Where episodes went"),
+        ("cartpole", "table", [ALWAYS_LEFT, FALLING, LEANING], "## What actions led to"),
     ],
 )
 def test_a_prompt_needs_no_simulator(name: str, kind: str, replies: list[str], shown: str, tmp_path: Path) -> None:

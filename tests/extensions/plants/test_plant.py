@@ -96,11 +96,11 @@ def test_a_later_prompt_shows_the_fitted_plant_and_how_well_it_predicts() -> Non
     assert f"``` {' '.join(FITTED.text.split())} ``` Fitted to the 330 steps played." in request
     assert f"one step / {AHEAD} steps ahead" in request
     assert "spin 0.12 / 0.47, velocity 0.02 / 0.05." in request
-    assert "Mend the lines whose errors are large" in request
+    assert "Correct the lines with large errors" in request
     good = replace(FITTED, errors=(PredictionError("spin", 0.001, None),))
     _, request = words(after(context, Attempt(3, None, None, notes={FITTED_PLANT.key: good})), config)
     assert "spin 0.001 / -." in request
-    assert "It predicts well: leave it as it is and improve the policy." in request
+    assert "It predicts well: leave it and improve the policy." in request
 
 
 def test_a_plant_written_after_the_last_fit_is_shown_as_written() -> None:
