@@ -68,8 +68,8 @@ def test_documentation_is_quoted_and_quantities_are_positions_with_what_was_seen
     assert "Observations at every step, in the order of the array." in text
     seen = r": -\S+ to \S+, sd \S+, changes between episodes only, measured in only \d+ steps"
     assert len(re.findall(rf"^- obs[01] \(-9 to 9\){seen}$", text, re.MULTILINE)) == 2
-    assert "An episode has at most 1000 steps, fewer if the environment terminates it;" in text
-    assert "the score is the sum of rewards, averaged over episodes." in text
+    assert "An episode has at most 1000 steps, fewer if the environment ends it." in text
+    assert "The score is the sum of rewards, averaged over episodes." in text
     many = prompt_of(lambda: Plain((180,)))
     assert many.count("- obs0 to obs179 (180)") == 1
     assert "obs7" not in many
