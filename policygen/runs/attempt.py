@@ -247,7 +247,7 @@ class Tuned:
 
     @property
     def kept(self) -> bool:
-        """Whether the tuned policy, being better, replaced the proposal."""
+        """Whether the tuned policy was better and replaced the proposal."""
         return self.proposed is not None
 
 
@@ -376,7 +376,7 @@ class Attempt:
 
     @property
     def digests(self) -> tuple[bytes | None, bytes | None]:
-        """Digests of the policy's text, as proposed and as it is now; None without a policy.
+        """Digests of the policy's text, as proposed and as scored; None without a policy.
 
         The first also covers the objective: the same policy with another one is another proposal.
         """

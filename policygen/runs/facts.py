@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 RESULT, NOTES, SCORES, COSTS, TASK = "result", "notes", "scores", "costs", "task"
 BEST = ("final score", "best so far")  # names of the first fact of a run, finished or not
 SOLVED, OPTIMAL = "solved", "reaches the best known score"
-FAR_SOONER = 0.25  # largest share of the length of other episodes at which episodes count as ending early
-MOSTLY = 0.9  # least share of episodes that must end by termination
+# Ending early pays if at least this share of the episodes terminate, within this share of the length of others.
+TERMINATED_SHARE, EARLY_SHARE = 0.9, 0.25
 _RETURN = "mean return"
 _UNBOUNDED = 1e30  # many environments state the largest float where a value is unbounded
 
@@ -248,10 +248,10 @@ def _early_ends(run: RunRecord, best: Attempt) -> Iterator[Fact]:
     others = {"random ones": run.attempts[0].played} if run.attempts[0].number == 0 else {}
     others |= {f"those of attempt {one.number}": one.played for one in run.attempts if one.accepted and one is not best}
     lengths = {name: float(np.mean(played.lengths)) for name, played in others.items() if played}
-    if not lengths or np.mean(own.terminated) < MOSTLY:
+    if not lengths or np.mean(own.terminated) < TERMINATED_SHARE:
         return
     longest, mean = max(lengths, key=lambda name: lengths[name]), float(np.mean(own.lengths))
-    if mean <= FAR_SOONER * lengths[longest]:
+    if mean <= EARLY_SHARE * lengths[longest]:
         words = f"episodes end after {number(mean)} step{'s' * (mean != 1)}, {longest} after {number(lengths[longest])}"
         yield Fact(RESULT, "early ends", words, basis=f"(means over {len(own)} episodes): ending early pays here")
 

@@ -72,7 +72,7 @@ class Note(Generic[T]):
         return self.read(value) if value is not None else None
 
     def read(self, record: Any, task: Task | None = None) -> T:
-        """Return a value from its saved form, or itself; raise PolicyError if it is damaged."""
+        """Return a value, converted from its saved form if necessary; raise PolicyError if it is damaged."""
         try:
             value = self._adapter.validate_python(record)
         except ValidationError as error:

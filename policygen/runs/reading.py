@@ -77,7 +77,7 @@ def _of_text(path: Path, task: Task) -> Policy:
 
 
 def read_opponent(text: str, task: Task, *, trust: bool = False) -> Policy:
-    """Read the policy of a run, a saved file or a text file that plays `task` beside another one.
+    """Read a policy to compare on `task`, from a run, a saved file or a text file.
 
     Raises:
         PolicyError: there is no such policy, or it cannot be read.

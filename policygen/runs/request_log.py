@@ -48,9 +48,8 @@ class RequestLog:
     tell: Callable[[Activity | None], None] = lambda activity: None
     cache: Cache | None = None  # earlier replies of language models
     comments: Comments | None = None  # the user's comments on the run
-    by_attempt: bool = (
-        True  # whether the keys of recorded and cached replies, and sampling seeds, depend on the attempt
-    )
+    # whether the keys of recorded and cached replies, and the sampling seeds, depend on the attempt
+    by_attempt: bool = True
     sleep: Callable[[float], None] = time.sleep
 
     def __post_init__(self) -> None:
