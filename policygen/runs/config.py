@@ -187,7 +187,7 @@ class LoadLimits(TypedDict):
 
 
 def load_limits(file: Path | None, assignments: Sequence[str], options: Mapping[str, Any]) -> LoadLimits:
-    """Return these settings before the task is known; a wrong value, reported by `effective_config`, counts as the default.
+    """Return these settings before the task is known; a wrong value, which is reported later, counts as the default.
 
     Raises UsageError if the file cannot be read.
     """
