@@ -53,9 +53,9 @@ class SearchSettings(_Settings):
         "builtin", title="SPEC", description="PROVIDER:MODEL or PROVIDER:MODEL@URL, see `doctor` (builtin: no model)"
     )
     policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
-        "table", title="[table|equations]", description="kind of policy; linear: equations (the task's)"
+        "table", title="[table|equations]", description="kind of policy; `linear` means equations (the task's)"
     )
-    iterations: int = Field(20, ge=1, description="proposals asked for, one after the other")
+    iterations: int = Field(20, ge=1, description="number of proposals")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
     stop_at: float | None = Field(None, ge=-math.inf, description="score at which the run stops (the known optimum)")
     patience: int | None = Field(None, ge=1, description="attempts without a new best after which the run stops")
@@ -64,23 +64,29 @@ class SearchSettings(_Settings):
         title="METHOD[:EPISODES]",
         description="tuning of proposals: auto, cma, model; tables: coordinate, q, ...",
     )
-    memory: bool = Field(False, description="builtin's equations get a clock and integrals to weigh")
+    memory: bool = Field(False, description="let builtin's equations use a clock and integrals")
 
 
 class EpisodeSettings(_Settings):
     """The settings of playing, counting and keeping episodes."""
 
     episodes: int = Field(
-        20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20; if short, up to 400)"
+        20,
+        ge=2,
+        le=MOST_EPISODES,
+        description="episodes per score while searching (20, or up to 400 if they are short)",
     )
     warmup_episodes: int = Field(
         20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
     )
     final_episodes: int | None = Field(
-        None, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100; if short, up to 2,000)"
+        None,
+        ge=2,
+        le=MOST_EPISODES,
+        description="fresh episodes of the final score (100, or up to 2,000 if they are short)",
     )
     jobs: int | None = Field(None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (all cores)")
-    fragility: bool = Field(True, description="the best policy's score with delay and sensor noise")
+    fragility: bool = Field(True, description="the score of the best policy with delay and sensor noise")
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=MOST_SECONDS, description="seconds that one step of the environment may take"
     )
@@ -90,29 +96,34 @@ class PromptSettings(_Settings):
     """The settings of prompts and replies."""
 
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
-    episodes_shown: bool = Field(True, description="episodes in prompts, and what is counted over their steps")
-    repairs: int = Field(2, ge=0, le=10, description="format repairs asked for per malformed reply")
+    episodes_shown: bool = Field(True, description="the episodes in prompts, and figures from their steps")
+    repairs: int = Field(2, ge=0, le=10, description="most repair requests per malformed reply")
     template: str | None = Field(None, title="NAME|PATH", description="template of the request (default: improve)")
     start: str | None = Field(
-        None, title="RUN|POLICY_FILE", max_length=400_000, description="policy of attempt 1 (in a file: its text)"
+        None,
+        title="RUN|POLICY_FILE",
+        max_length=400_000,
+        description="policy of attempt 1 (in a config file: its text)",
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
-    ablate: Literal["nothing", "knowledge"] = Field("nothing", description="withhold hints, names and units")
+    ablate: Literal["nothing", "knowledge"] = Field("nothing", description="knowledge: withhold hints, names and units")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
-    prompt_tokens: int = Field(6_000, ge=500, description="estimated tokens a prompt may have")
+    prompt_tokens: int = Field(6_000, ge=500, description="most tokens of a prompt, estimated")
 
 
 class Budgets(_Settings):
     """The limits of a run; None is no limit."""
 
-    max_calls: int | None = Field(None, ge=0, description="limit of requests, failures and repairs included")
-    max_tokens: int | None = Field(None, ge=1, description="limit of tokens, in and out")
-    max_usd: float | None = Field(None, ge=0, description="limit of dollars, where the price is known")
-    max_episodes: int | None = Field(None, ge=1, description="limit of episodes while searching, warm-up included")
+    max_calls: int | None = Field(None, ge=0, description="limit on requests, including failures and repairs")
+    max_tokens: int | None = Field(None, ge=1, description="limit on tokens, in and out")
+    max_usd: float | None = Field(None, ge=0, description="limit on US dollars, if the price is known")
+    max_episodes: int | None = Field(
+        None, ge=1, description="limit on episodes before the final score, including the warm-up"
+    )
     max_steps: int | None = Field(
         None,
         ge=1,
-        description="limit of the environment's steps before the final score, those of loading its task included",
+        description="limit on steps of the environment before the final score, including those of loading the task",
     )
 
 
