@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -84,8 +83,8 @@ def plot_policy(policy: Policy, path: str | Path) -> Path:
 def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure:
     """Draw the actions of a policy over the one or two quantities that affect them most.
 
-    There are panels for the values of a third and, for a table, a fourth quantity: its bins or, for equations, its
-    lowest, middle and highest value. Other quantities are held at their medians.
+    There is a panel for each of a few values of a third quantity: its bins or, for equations, its lowest, middle and
+    highest value. Other quantities are held at their medians.
 
     Args:
         episodes: episodes of this policy, from which the ranges of the quantities are taken; by default, a few are
@@ -101,32 +100,28 @@ def action_figure(policy: Policy, episodes: Sequence[Trajectory] = ()) -> Figure
     if not read:
         raise UsageError(f"the policy for {policy.task.name} always takes the same action, so there is no map of it")
     order = sorted(read, key=lambda i: -influence[i])
-    chosen = [*sorted(order[2 : 4 if isinstance(policy, TablePolicy) else 3]), *sorted(order[:2])]
-    *outer, across = (axes[i] for i in chosen)
-    up = outer.pop() if outer else None
+    *ups, across = (axes[i] for i in sorted(order[:2]))
+    up = ups[0] if ups else None
+    third = axes[order[2]] if len(order) > 2 else None
+    slices = third.slices if third is not None else [0.0]
     actuators = policy.task.actuators[:MOST_ACTUATORS]
-    held = ", ".join(axes[i].words(axes[i].usual) for i in read if i not in chosen)
+    held = ", ".join(axes[i].words(axes[i].usual) for i in sorted(order[3:]))
     notes = [f"{policy.task.name}: actions of the policy", *([f"held: {held}"] if held else [])]
     if rest := len(policy.task.actuators) - len(actuators):
         notes.append(f"{rest} more outputs are not shown")
-    slices = list(itertools.product(*(axis.slices for axis in outer)))
-    columns = len(outer[-1].slices) if outer else 1
-    lines = len(slices) // columns
     with style():
-        width, height = _inches(across, columns, 10.0), _inches(up, lines, 7.5)
+        width, height = _inches(across, len(slices), 10.0), _inches(up, 1, 7.5)
         height = 1.2 if up is None and across.bins is not None else height  # a single row of cells
-        figure = new_figure(width * columns + 2.2, (height + 0.35) * lines * len(actuators) + 1.0)
+        figure = new_figure(width * len(slices) + 2.2, (height + 0.35) * len(actuators) + 1.0)
         figure.suptitle(textwrap.fill("; ".join(notes), int(11 * figure.get_figwidth())), fontsize=11)
-        grid = figure.subplots(lines * len(actuators), columns, sharex=True, sharey="row", squeeze=False)
-        for index, actuator in enumerate(actuators):
-            places = grid[index * lines : (index + 1) * lines]
-            for place, values in zip(places.ravel(), slices, strict=True):
-                fixed = dict(zip((axis.name for axis in outer), values, strict=True))
+        grid = figure.subplots(len(actuators), len(slices), sharex=True, sharey="row", squeeze=False)
+        for index, (actuator, places) in enumerate(zip(actuators, grid, strict=True)):
+            for place, value in zip(places, slices, strict=True):
+                fixed = {third.name: value} if third is not None else {}
                 _draw(place, actuator, _mapped(policy, axes, fixed, up, across)[..., index], up, across)
-                title = "\n".join(axis.words(value) for axis, value in zip(outer, values, strict=True))
-                place.set_title(title, fontsize=8)
+                place.set_title(third.words(value) if third is not None else "", fontsize=8)
             if up is not None or across.bins is not None:
-                _add_colours(figure, places.ravel(), actuator)
+                _add_colours(figure, places, actuator)
         figure.supxlabel(across.label, fontsize=10)
         if up is not None:
             figure.supylabel(up.label, fontsize=10)
