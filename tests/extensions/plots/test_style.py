@@ -30,12 +30,8 @@ def test_formats(tmp_path: Path) -> None:
 
 
 def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
-    run = a_run(tmp_path, [0.1])
-    for name in ("curve.bmp", "curve"):
-        for draw in (lambda path: plot_runs([run], path), lambda path: plot_policy(a_policy(LAKE), path)):
-            with pytest.raises(UsageError, match=r"cannot write curve.*\.png, \.svg, \.pdf"):
-                draw(tmp_path / name)
-            assert not (tmp_path / name).exists()
+    with pytest.raises(UsageError, match=r"cannot write curve\.bmp: end the name in \.png, \.svg, \.pdf"):
+        plot_runs([a_run(tmp_path, [0.1])], tmp_path / "curve.bmp")
     with pytest.raises(LogbookError, match=r"the folder .*missing does not exist; make it or write elsewhere"):
         plot_policy(a_policy(LAKE), str(tmp_path / "missing" / "policy.png"))
 
