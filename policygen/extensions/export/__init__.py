@@ -1,1 +1,1 @@
-"""Export of policies to C99, plain Python and Structured Text."""
+"""Export of policies as C99, plain Python or Structured Text."""

@@ -1,6 +1,6 @@
-"""Policies in C99: one file without allocation, no library but `math.h`, the same decisions as numpy.
+"""Policies in C99: a file without allocation that needs only `math.h` and makes the same decisions as numpy.
 
-With `float32` all types, constants and functions are of single precision: nothing is computed in double.
+With `float32` all types, constants and functions are of single precision, and no computation uses double.
 """
 
 from __future__ import annotations
@@ -66,27 +66,27 @@ class PolicyInC(Source):
         return name
 
     def constant(self, value: float) -> str:
-        """Write a constant of an array."""
+        """Write an element of an array."""
         return str(value) if isinstance(value, int) else _single(value)
 
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Return the left side of an array's definition."""
+        """Return the beginning of an array's definition."""
         kind = {"f": "float", "i": "int"}.get(values.dtype.kind) or _UNSIGNED[values.itemsize]
         return f"static const {kind} {name}{''.join(f'[{count}]' for count in values.shape)} ="
 
     def set_action(self, values: Sequence[str]) -> None:
-        """Set the action."""
+        """Set the action, or its parts."""
         if self.discrete:
             self.add(f"const int action = (int)({bare(values[0])})")
         for k, value in enumerate(() if self.discrete else values):
             self.add(f"action[{k}] = {value if value.startswith('pg_actions') else f'({self.kind}){value}'}")
 
     def text(self, part: str = "file", **values: Any) -> str:
-        """Write one self-contained file; or the `source` that includes the `header`, or that header."""
+        """Write the policy: `part` is a self-contained `file`, a `header`, or the `source` that includes it."""
         return super().text(part=part, **values)
 
     def in_precision(self, code: str) -> str:
-        """Rewrite types, constants and functions for single precision if it is chosen; comments hold no decimals."""
+        """Rewrite types, constants and functions for single precision, if chosen; comments contain no decimals."""
         if not self.float32:
             return code
         code = _DOUBLE.sub(lambda found: _single(float(found[0])), re.sub(r"\bdouble\b", "float", code))
@@ -96,10 +96,11 @@ class PolicyInC(Source):
 def c_files(
     policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory], *, float32: bool = False
 ) -> dict[str, str]:
-    """Return the files of a policy in C by name: source, header, and a program that tests its decisions.
+    """Return the files of a policy in C by name: source, header, and a program that tests the policy's decisions.
 
-    The program compares them with those in the first steps of the episodes. A number may differ by a share of its
-    largest size, or of 1 if that is less. In single precision, one decision in a hundred may differ: ties, or nearly.
+    The program compares them with the decisions in the first steps of the episodes. A number may differ by a share of
+    its maximum absolute value, or of 1 if that is less than 1. In single precision, one decision in a hundred may
+    differ (in a tie, or near one).
     """
     code, share = PolicyInC(policy, facts, float32=float32), 1e-4 if float32 else 1e-6
     sizes = [1.0 if a.is_choice else max(abs(a.low), abs(a.high), 1.0) for a in policy.task.actuators]

@@ -1,4 +1,4 @@
-"""Exported policies as text: in plain Python, and by modules of their own in C and in Structured Text."""
+"""Exported policies as text: `exported`, and the export to plain Python; C and Structured Text have own modules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def exported(policy: Policy, to: str, facts: Sequence[str] = (), *, float32: boo
     """Return the policy as text in the format `to`, one of `FORMATS`.
 
     Args:
-        facts: sentences about its origin and score, for the first comment.
-        float32: whether C computes in single precision.
+        facts: sentences about the policy's origin and score, for the first comment.
+        float32: whether C code computes in single precision.
 
     Raises:
         UsageError: the format is unknown, or `float32` is not for it.
@@ -58,7 +58,7 @@ class PolicyInPython(Source):
     brackets = ("(", ")")
 
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Return the left side of a tuple's definition."""
+        """Return the beginning of a tuple's definition."""
         return f"{name} ="
 
     def constant(self, value: float) -> str:
@@ -66,7 +66,7 @@ class PolicyInPython(Source):
         return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
 
     def set_action(self, values: Sequence[str]) -> None:
-        """Set the action: a number for one choice, else a tuple."""
+        """Set the action: a number for a single choice, else a tuple."""
         numbers = [not a.is_choice and not self.policy.finds_whole_action for a in self.task.actuators]
         values = [self.call("single", value) if n else value for n, value in zip(numbers, values, strict=True)]
         self.define("action", values[0] if self.discrete else f"({', '.join(values)},)", "whole")

@@ -1,7 +1,7 @@
-"""Policies as source code: one generator of files, which each language spells with its own templates.
+"""Policies as source code: one generator of files, with templates for each language.
 
-A task may be untrusted. Its words only appear in identifiers of letters, digits and underscores after a prefix, or in
-comments of one line that they cannot close.
+A task may be untrusted. Its words only appear in identifiers (as letters, digits and underscores after a prefix) and in
+comments that they cannot end.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from policygen.quantities.program import COMMON, Kind, Step, Writer, bare
 from policygen.quantities.text import format_number, slug
 from policygen.tasks.task import KIND_WORDS, Task
 
-MANY_EDGES = 4  # with more edges, bins of whole numbers are computed by rounding
+MANY_EDGES = 4  # with more edges than this, bins of whole numbers are computed by rounding
 MOST_CHARACTERS = 50  # of an identifier without its prefix; C99 distinguishes identifiers by 63 characters
-MOST_LINES = 200  # of a policy's text that a comment repeats
+MOST_LINES = 200  # of the policy's text in a comment
 _SPELLED = str.maketrans({"°": "deg", "µ": "u", "μ": "u", "Ω": "ohm", "−": "-", "–": "-", "×": "*", "·": "*"})
 
 
 class Source(Writer):
     """A policy as a file of source code.
 
-    Names of constants and helpers begin with `pg_`, those of locals with `q_` (observations), `d_` (features, outputs)
-    or `m_` (memory), those of inputs and outputs of a function block with `in_` and `out_`. The task's own names only
-    follow such a prefix, or stand in a comment.
+    Names of constants and helpers begin with `pg_`, those of local variables with `q_` (observations), `d_` (features,
+    outputs) or `m_` (memory), those of inputs and outputs of a function block with `in_` and `out_`. The task's names
+    appear only after such a prefix, or in comments.
 
     Raises:
         PolicyError: the policy reads texts, or is of another kind than tables and equations.
     """
 
-    about: ClassVar[str]  # the language and how to compile or call it, for the first line of the file
-    layout: ClassVar[str]  # template of the whole file, whose variable `code` is this object
+    about: ClassVar[str]  # the language, and how to compile or call it, for the first line of the file
+    layout: ClassVar[str]  # template of the file, whose variable `code` is this object
     helpers: ClassVar[str]  # file with the definitions of `pg_` functions, each after those that it calls
-    # Besides operations: `observed` (index of the observation), `bin` (value, name of the edges, their number),
-    # `integer bin` (value, last bin), `cell` (number of a cell), `code in byte` (number of a cell, codes in a byte,
-    # bits of a code, mask), `part` (code of an action, position in it), `real` (a whole number as a real one),
-    # `set` (name, value) and the constants `inf`, `-inf` and `nan`.
+    # For each operation; and, with these arguments: `observed` (index of the observation), `bin` (value, name of the
+    # edges, their number), `integer bin` (value, last bin), `cell` (index of a cell), `code in byte` (index of a cell,
+    # codes per byte, bits per code, mask), `part` (code of an action, position in it), `real` (a whole number, to
+    # convert), `set` (name, value), and the constants `inf`, `-inf` and `nan`.
     templates: ClassVar[Mapping[str, str]] = {
         **COMMON,
         **{name: f"pg_{name}({{0}})" for name in ("sign", "finite")},
@@ -59,19 +59,19 @@ class Source(Writer):
         **{"clip": "pg_clip({0}, {1}, {2})", "limited": "pg_clip({0}, {1}, {2})", "integer bin": "pg_whole({0}, {1})"},
         **{"part": "pg_actions[{0}][{1}]", "cell": "pg_cells[{0}]", "set": "{0} = {1}", "equals": "({0} == {1})"},
     }
-    fewest_bits: ClassVar[int] = 1  # of the code of a cell
+    fewest_bits: ClassVar[int] = 1  # minimum number of bits per cell of a table
     slot: ClassVar[str]  # template of a remembered value; its arguments are index and identifier
     brackets: ClassVar[tuple[str, str]]  # around a list of constants
-    end: ClassVar[str] = ""  # of a statement
+    end: ClassVar[str] = ""  # the end of a statement
 
     def __init__(self, policy: Policy, facts: Sequence[str] = ()) -> None:
-        """Write the body of the function that decides; `facts` are sentences for the first comment."""
+        """Write the body of the policy's function; `facts` are sentences for the first comment."""
         if policy.kind not in ("table", "linear"):
             raise PolicyError(f"a policy of kind `{policy.kind}` cannot be exported; tables and equations can")
         if policy.task.texts:
             raise PolicyError("a policy that reads texts cannot be exported; use `policy.controller()` in Python")
         self.policy, self.task, self.facts, program = policy, policy.task, facts, policy.program
-        self.discrete = self.task.action_space == "discrete"  # one choice: a whole number and not an array
+        self.discrete = self.task.action_space == "discrete"  # the action is a whole number, not an array
         self.data: list[str] = []  # lines of the constants
         self._taken: set[str] = set()  # identifiers
         self.memory = [self.slot.format(i, self.identifier("m", n)) for i, n in enumerate(policy.remembers)]
@@ -101,14 +101,14 @@ class Source(Writer):
             self.add(self.call("set", slot, text))
 
     def _remembered(self, index: int, position: int) -> str:
-        """Return the name of the next value of the memory; it is computed first, as it may read the memory."""
+        """Return the name of a memory's next value, which is computed before any memory changes."""
         text = self.number(position)
         if self.program.steps[position].op in ("highest", "look_up"):
             text = self.call("real", text)
         return text if text.isidentifier() else self.define(f"next_{index}", text, "number")
 
     def text(self, **values: Any) -> str:
-        """Write one self-contained file; its first comment says how to call it."""
+        """Write the file; its first comment says how to call it."""
         return template(self.layout).render(code=self, **values)
 
     @abstractmethod
@@ -117,10 +117,10 @@ class Source(Writer):
 
     @abstractmethod
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Return the left side of an array's definition."""
+        """Return the beginning of an array's definition."""
 
     def constant(self, value: float) -> str:
-        """Write a number of single precision, or an int, for an array of constants."""
+        """Write an element of an array of constants: a number of single precision, or an int."""
         return repr(value)
 
     def literal(self, value: float) -> str:
@@ -132,7 +132,7 @@ class Source(Writer):
         return self.call("observed", str(index))
 
     def operation_text(self, position: int, step: Step, values: Sequence[str]) -> str:
-        """Spell an operation by its template."""
+        """Write an operation by its template."""
         match step.op:
             case "min" | "max":
                 first = values[0]
@@ -157,23 +157,23 @@ class Source(Writer):
         return self.call(step.op, *values)
 
     def highest(self, values: Sequence[str]) -> str:
-        """Write the position of the largest value, on a tie the first."""
+        """Write the index of the largest value (of equals, the first)."""
         return self.call("highest", ", ".join(values), str(len(values)))
 
     # --- statements
 
     def identifier(self, prefix: str, name: str) -> str:
-        """Return `PREFIX_NAME` with an underscore for other characters, and with a number if the name is taken."""
+        """Return `PREFIX_NAME`, with underscores for special characters, and a number if the name is taken."""
         wanted = "_".join([prefix, *re.findall("[A-Za-z0-9]+", name[:MOST_CHARACTERS])])
         found, count = wanted, 1
-        while found.lower() in self._taken:  # not every language distinguishes capital letters
+        while found.lower() in self._taken:  # not every language is case-sensitive
             count += 1
             found = f"{wanted}_{count}"
         self._taken.add(found.lower())
         return found
 
     def define(self, name: str, text: str, kind: Kind) -> str:
-        """Define a local."""
+        """Define a local variable."""
         self.add(self.call("set", name, bare(text)))
         return name
 
@@ -182,13 +182,13 @@ class Source(Writer):
         self.lines += self.wrapped(statement)
 
     def wrapped(self, statement: str) -> list[str]:
-        """Return the lines of a statement; if one may not be broken, it is one line."""
+        """Return the lines of a statement: one line in a language whose statements have no end mark."""
         width = 110 if self.end else 10**9
         wrapper = textwrap.TextWrapper(width, "    ", "        ", break_long_words=False, break_on_hyphens=False)
         return wrapper.wrap(f"{statement}{self.end}")
 
     def _add_array(self, name: str, values: npt.NDArray[Any]) -> None:
-        """Add an array of constants to the data: a list of numbers, or of rows of numbers."""
+        """Add an array of constants, of one or two dimensions, to the data."""
         start, end = self.brackets
         if values.ndim == 1:
             items = list(map(self.constant, values.tolist()))
@@ -196,7 +196,7 @@ class Source(Writer):
         else:
             lines = [self.row(", ".join(map(self.constant, row))) for row in values.tolist()]
         lines = [f"    {line}," for line in lines]
-        if self.fewest_bits > 1:  # a language of bytes alone knows no comma at the end
+        if self.fewest_bits > 1:  # Structured Text allows no comma at the end
             lines[-1] = lines[-1].removesuffix(",")
         self.data += [f"{self.declaration(name, values)} {start}", *lines, f"{end}{self.end}", ""]
 
@@ -205,7 +205,7 @@ class Source(Writer):
         return f"{self.brackets[0]}{numbers},{self.brackets[1]}"
 
     def used_helpers(self) -> list[str]:
-        """Return the definitions of all helpers that the code calls, in order, each followed by an empty line."""
+        """Return the definitions of all helpers that the code calls, in order, each with an empty line after it."""
         code, used = "\n".join([*self.data, *self.lines]), list[str]()
         text = Path(__file__).with_name(self.helpers).read_text(encoding="utf-8")
         for definition in reversed(text.rstrip("\n").split("\n\n")):
@@ -216,7 +216,7 @@ class Source(Writer):
         return used
 
     def _look_up(self, values: Sequence[str], grid: Any, entries: npt.NDArray[Any]) -> str:
-        """Write the look-up in a table: bins, cell, and the code of the action, which is a label's for one choice."""
+        """Write the look-up in a table: bins, cell, and the code of the action (of a single choice, the label's)."""
         codes, kinds = entries.astype(np.int64), len(self.task.actuators[0].labels)
         if not self.discrete:
             actions, codes = np.unique(entries, axis=0, return_inverse=True)
@@ -238,7 +238,6 @@ class Source(Writer):
         return self.define("code", code, "whole")
 
     def _bin(self, dimension: Dimension, value: str) -> str:
-        """Write the bin of a value."""
         last = len(dimension.edges)
         if not last:
             return "0"
@@ -247,7 +246,7 @@ class Source(Writer):
         return self.bin(dimension, value)
 
     def bin(self, dimension: Dimension, value: str) -> str:
-        """Write the number of edges at or below a value, all of them for NaN; add the edges to the data."""
+        """Write the number of edges at or below a value (NaN: all); add the edges to the data."""
         name = self.identifier("pg_edges", dimension.name)
         self._add_array(name, np.array(dimension.rounded_edges))
         return self.call("bin", value, name, str(len(dimension.edges)))
@@ -255,13 +254,13 @@ class Source(Writer):
     # --- comments
 
     def heading(self, usage: str) -> list[str]:
-        """Return the lines of the first comment: how to call the code, the facts, and the policy's own text."""
+        """Return the lines of the first comment: how to call the code, the facts, and the policy's text."""
         seen = [
             (str(i), o.name, o.unit or "-", f"{o.low:g} to {o.high:g}") for i, o in enumerate(self.task.observations)
         ]
         actions = [(str(i), a.name, self.values_of(i)) for i, a in enumerate(self.task.actuators)]
-        # No task's name in the first two lines: Python would take `coding: NAME` in them as the file's encoding (PEP
-        # 263), and in another encoding a later comment could end early.
+        # The first two lines do not name the task: Python reads `coding: NAME` there as the file's encoding (PEP 263),
+        # and in another encoding a later comment could end early.
         words = [f"Written by policygen. {self.about}", ""]
         words += [f"A policy ({KIND_WORDS[self.policy.kind]}) for {self.task.name} ({self.task.gym_id}):", ""]
         words += [*(f"    {line}" for line in usage.splitlines()), ""]
@@ -289,7 +288,7 @@ class Source(Writer):
 
 @functools.cache
 def template(name: str) -> jinja2.Template:
-    """Return a template of this folder, in which `comment_text` is a filter."""
+    """Return a template of this folder; `comment_text` is a filter in it."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
@@ -302,20 +301,20 @@ def template(name: str) -> jinja2.Template:
 
 
 def short_name(task: Task) -> str:
-    """Return a short name for files and functions, of letters, digits and underscores."""
+    """Return a short name for files and functions: letters, digits and underscores."""
     return slug(plain_ascii(task.name))[:24].strip("_")
 
 
 def plain_ascii(text: str) -> str:
-    """Convert `text` to one line of printable ASCII: `m/s²` becomes `m/s2`, an unknown character `_`."""
+    """Convert `text` to one line of printable ASCII: `m/s²` becomes `m/s2`, and unknown characters become `_`."""
     spelled = unicodedata.normalize("NFKD", text.translate(_SPELLED))
     spelled = "".join(c for c in spelled if not unicodedata.combining(c))
     return re.sub(r"[^ -~]", "_", re.sub(r"\s", " ", spelled))
 
 
 def comment_text(text: str) -> str:
-    """Return `text` made safe for comments in every language: it ends no comment and adds no line."""
+    """Make `text` safe for comments in every language: it cannot end a comment or begin a new line."""
     quiet = plain_ascii(text).replace("\\", "_")
-    # Characters that could begin or close a comment are separated, and trigraphs removed.
+    # Separate characters that could begin or end a comment, and remove trigraphs.
     quiet = re.sub(r"\?+", "?", quiet)
     return re.sub(r"\*(?=[/)])|[/(](?=\*)", lambda found: found[0] + " ", quiet)

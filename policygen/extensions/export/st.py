@@ -1,6 +1,6 @@
 """Policies in Structured Text (IEC 61131-3): a function block, and functions that make it decide as numpy does.
 
-Functions of the compiler's library round as it does; `tanh` and `atan2` are made from them.
+The functions of the standard library round as numpy's do; `tanh` and `atan2` are composed of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from policygen.quantities.program import Kind, Step
 
 _TYPES = {"number": "LREAL", "test": "BOOL", "whole": "DINT"}
 _WHOLE = {8: "USINT", 16: "UINT", 32: "UDINT"}  # by bits
-_FACTOR = 2.0**64  # compilers read literals in the range of single precision
+_FACTOR = 2.0**64  # compilers accept only literals in the range of single precision
 
 
 class PolicyInST(Source):
@@ -37,7 +37,7 @@ class PolicyInST(Source):
         **{"/": "({0} / ({1} + 0.0))", "^": "EXPT({0} + 0.0, {1})", "log": "LN({0})"},  # + 0.0: zero has no sign
         **{"atan2": "pg_atan2({0} + 0.0, {1} + 0.0)", "single": "REAL_TO_LREAL(LREAL_TO_REAL({0}))"},
         **{"start": "SEL(pg_known AND ({0} = {0}), {1}, {0})", "part": "pg_actions[{0}, {1}]"},
-        # Infinity and NaN cannot be written.
+        # There are no literals for infinity and NaN.
         **{"inf": "(1.0 / pg_zero)", "-inf": "(-1.0 / pg_zero)", "nan": "(pg_zero / pg_zero)"},
     }
     repeated = frozenset(("start", "highest", "look_up"))
@@ -61,7 +61,6 @@ class PolicyInST(Source):
         self.name = self.identifier("policy", short_name(self.task))
 
     def _declare(self, section: str, name: str, kind: str, note: str = "") -> None:
-        """Declare a variable, with a comment."""
         self.declared[section].append(f"{name} : {kind};{f' (* {comment_text(note)} *)' if note else ''}")
 
     def observe(self, index: int) -> str:
@@ -72,7 +71,7 @@ class PolicyInST(Source):
         return self.inputs[-1]
 
     def literal(self, value: float) -> str:
-        """Write a constant; powers of two bring it into the range of single precision without rounding."""
+        """Write a constant; factors of 2^64 bring it into the range of single precision without rounding."""
         if not np.isfinite(value):
             return self.templates[str(value)]
         factors = ""
@@ -83,7 +82,7 @@ class PolicyInST(Source):
         return _real(value) if not factors and value >= 0 else f"({_real(value)}{factors})"
 
     def operation_text(self, position: int, step: Step, values: Sequence[str]) -> str:
-        """Spell an operation; compilers refuse to divide by a constant zero."""
+        """Write an operation; compilers refuse to divide by a constant zero."""
         if step.op == "/" and (divisor := self.program.steps[step.arguments[1]]).op == "number" and divisor.data == 0.0:
             return f"({values[0]} / pg_zero)"
         return super().operation_text(position, step, values)
@@ -94,16 +93,16 @@ class PolicyInST(Source):
         return super().define(name, text, kind)
 
     def declaration(self, name: str, values: npt.NDArray[Any]) -> str:
-        """Return the left side of an array's declaration."""
+        """Return the beginning of an array's declaration."""
         kind = {"f": "LREAL", "i": "DINT"}.get(values.dtype.kind) or _WHOLE[8 * values.itemsize]
         return f"{name} : ARRAY[{', '.join(f'0..{count - 1}' for count in values.shape)}] OF {kind} :="
 
     def constant(self, value: float) -> str:
-        """Write a constant of an array."""
+        """Write an element of an array."""
         return str(value) if isinstance(value, int) else _real(value)
 
     def row(self, numbers: str) -> str:
-        """Write a row of an array, whose constants are not nested."""
+        """Write a row of an array; rows are not nested."""
         return numbers
 
     def call(self, operation: str, *arguments: str) -> str:
@@ -113,11 +112,11 @@ class PolicyInST(Source):
         return super().call(operation, *arguments)
 
     def bin(self, dimension: Dimension, value: str) -> str:
-        """Count the edges that a value is not below, so NaN is above all."""
+        """Count the edges that a value is not below; NaN is not below any."""
         return " + ".join(f"BOOL_TO_DINT(NOT ({value} < {self.literal(edge)}))" for edge in dimension.rounded_edges)
 
     def highest(self, values: Sequence[str]) -> str:
-        """Write the position of the largest value, on a tie the first."""
+        """Write the index of the largest value (of equals, the first)."""
         position = "0"
         for k, value in enumerate(values[1:], start=1):
             most = values[0] if k == 1 else f"MAX({', '.join(values[:k])})"
@@ -125,7 +124,7 @@ class PolicyInST(Source):
         return position
 
     def set_action(self, values: Sequence[str]) -> None:
-        """Set the outputs, one for each actuator; that of a choice holds the position of the label."""
+        """Set the outputs, one for each actuator; the output for a choice is the label's index."""
         for i, (value, actuator) in enumerate(zip(values, self.task.actuators, strict=True)):
             self.outputs.append(self.identifier("out", actuator.name))
             self._declare("VAR_OUTPUT", self.outputs[-1], "DINT" if actuator.is_choice else "LREAL", self.values_of(i))
@@ -135,6 +134,6 @@ class PolicyInST(Source):
 
 
 def _real(value: float) -> str:
-    """Write a number with a decimal point, also before an exponent."""
+    """Write a number with a decimal point, even before an exponent."""
     text = repr(float(value))
     return text if "." in text else text.replace("e", ".0e")
