@@ -120,7 +120,7 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
         say(f"{seen}; all others take {result['most_chosen']}, the action chosen most often")
     share = result["hits"] / max(1, result["steps"])
     say(f"{result['steps']:,} decisions, {result['hits']:,} of them ({share:.0%}) in situations seen before")
-    say(f"{result['asked']:,} situations: {request_words(result)}; {result['repairs']} answers had to be repaired")
+    say(f"{result['asked']:,} situations: {request_words(result)}; {result['repairs']} answers needed a repair")
     if result["fallback_uses"]:
         say(f"{result['fallbacks']} situations fell back to another action, in {result['fallback_uses']} decisions")
     if result["is_language_model"]:

@@ -198,23 +198,23 @@ def with_interval(values: Sequence[float]) -> str:
 HEADER = f"""# Advice for Q-learning
 
 A tabular Q-learner (`--refine q`) has to find a table of actions whose return is within {100 * WITHIN:g}% of the
-optimum. It starts with nothing, or with a table as advice: the first reply of a chat model to policygen's prompt
+optimum. It starts with no advice, or with a table as advice: the first reply of a chat model to policygen's prompt
 (`results/policies/TASK-first-reply.txt`), a random table, or a table that is wrong in every cell ("inverted": any
-action but the chat model's).
+action except the chat model's).
 
-Each row is for ten learners, seeds {SEEDS[0]} to {SEEDS[-1]}; nothing was tuned on these. All episodes count, including
-up to 64 that first try the advice and random actions, so no learner with advice needs fewer. The optimum is reached at
-the first of {HELD} consecutive checks within {100 * WITHIN:g}% of it. A check computes the exact return after each
-batch of episodes (1% of the budget, later a sixteenth of the episodes so far); on CartPole it plays {SCORED_ON}
-episodes, after every other batch. Intervals are 95%, Student's t. "Times none" is the ratio to the episodes without
-advice on the same seed, as a geometric mean. A learner that misses the optimum counts with its whole budget, so means
-and ratios are then too low. Made with `make adviser`.
+Each row is for ten learners, seeds {SEEDS[0]} to {SEEDS[-1]}; nothing was tuned on these seeds. All episodes count,
+including up to 64 at the beginning that try the advice and random actions, so that no learner with advice needs fewer.
+A learner has reached the optimum at the first of {HELD} consecutive checks within {100 * WITHIN:g}% of it. A check
+computes the exact return after each batch of episodes (1% of the budget, later a sixteenth of the episodes so far); on
+CartPole it plays {SCORED_ON} episodes, after every other batch. Intervals are 95%, Student's t. "Times none" is the
+ratio to the episodes without advice on the same seed, as a geometric mean. A learner that does not reach the optimum
+counts with its whole budget, so its row understates means and ratios. Made with `make adviser`.
 
-CartPole is learnt over the task's own 324 cells. The chat model's rule (one weighted sum of the four quantities, which
-scores 500 of 500) is rounded to its action in the middle of each cell. Tables within {100 * WITHIN:g}% come and go
-there: a learner may end with one without {HELD} consecutive checks, and then does not count.
+CartPole is learned over the 324 cells of the task. The chat model's rule (a weighted sum of the four quantities, which
+scores 500 of 500) is rounded to its action in the middle of each cell. Tables within {100 * WITHIN:g}% of the optimum
+come and go there: a learner that ends with such a table, but without {HELD} consecutive checks, does not count.
 
-| task | advice | its own return | optimum reached | episodes: median (range) | mean | times none | at the end | CPU s |
+| task | advice | its return | optimum reached | episodes: median (range) | mean | times none | final return | CPU s |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 

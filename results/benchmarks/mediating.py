@@ -25,8 +25,8 @@ class Figures(NamedTuple):
     questions: float
 
 
-# Measured with the published code on its seeds 0 to 99, a script in the place of its language model (Vicuna-7B). What
-# stands for `learned` is no learned mediator, but a rule: ask where a thing is new or the plan is over.
+# Measured with the published code on its seeds 0 to 99, with a script in place of its language model (Vicuna-7B).
+# `learned` is not a learned mediator there, but a rule: ask when a thing is new or the plan is over.
 MEASURED = {
     ("SimpleDoorKey", "hard-coded"): Figures(0.59, 0.375, 64.90, 1.58),
     ("SimpleDoorKey", "always"): Figures(1.00, 0.768, 25.78, 25.78),
@@ -49,11 +49,11 @@ MEASURED = {
 COLUMN = " published code: the same four |"
 NOTE = (
     "The last column was measured with the published code on its own seeds 0 to 99, with a script in place of its "
-    "language model; there `learned` is a rule that asks when a thing is new or the plan is over. We did not have the "
-    "paper's own results. `random` tosses a coin in every step and asks when a plan is over; `never` asks once. "
-    "Options behave as published: exploring pushes against keys and boxes for ever, and `always` keeps interrupting "
-    "the exchange of two keys (ColoredDoorKey). One thing differs: a plan may go to a thing that was not seen yet, and "
-    "the robot then explores until it sees it."
+    "language model; there, `learned` is a rule that asks when a thing is new or the plan is over. We did not have "
+    "the paper's own results. `random` tosses a coin in every step, and always asks when a plan is over; `never` "
+    "asks once. Options behave as published: exploring pushes against keys and boxes forever, and `always` keeps "
+    "interrupting the exchange of two keys (ColoredDoorKey). One thing differs: a plan may name a thing that the "
+    "robot has not seen yet, and the robot then explores until it sees it."
 )
 
 

@@ -173,23 +173,23 @@ def _table(head: Sequence[str], rows: Sequence[str]) -> str:
 ABOUT = """# Objectives and potentials
 
 Made with `make shaping`. The expressions were chosen on seeds below 100; the tables use seeds from 100 on. Intervals
-are 95% (Student's t over seeds). All figures are returns; scores never include an objective or a potential.
+are 95% (Student's t over seeds). All scores are returns, without any objective or potential.
 """
 LEARNT = """## Q-learning with a potential
 
-`--refine q` without advice on the task's own grid, ten seeds, one learner each. Figures are returns of the table after
-the given number of episodes: exact for the lake, over 20 fresh episodes for the car.
+`--refine q` without advice on the task's own grid; ten seeds, one learner each. The columns show the return of the
+table after so many episodes: exact for frozenlake8x8, over 20 fresh episodes for mountaincar.
 """
 TUNED_ABOUT = """## CMA-ES with an objective
 
-A poor hand-written policy, tuned by `--refine cma:500` for the return or for an objective; final scores over 100 fresh
-episodes per seed.
+A poor hand-written policy, tuned by `--refine cma:500` for the return or for an objective. Scores before and after are
+means over 100 fresh episodes per seed.
 """
 
 
 def page(learnt_tables: Sequence[str], tuned: Sequence[str]) -> str:
     """The whole page."""
-    found = _table(("task", "objective", "before", "after", "seed by seed", "CPU s"), tuned)
+    found = _table(("task", "objective", "before", "after", "after, seed by seed", "CPU s"), tuned)
     return "\n\n".join([ABOUT.rstrip(), LEARNT.rstrip(), *learnt_tables, TUNED_ABOUT.rstrip(), found]) + "\n"
 
 

@@ -302,31 +302,29 @@ def summary(result: Mapping[str, Any]) -> str:
             share = sum(row["questions"]) / sum(always["questions"])
             word = "reached" if opened >= most and share <= 1 / 3 else "missed"
             verdicts.append(
-                f"- {room}: {word}; {LEARNED} opens {opened} of {len(row['opened'])} doors, always {most}, with "
-                f"{share:.0%} of its questions."
+                f"- {room}: {word}; `{LEARNED}` opens {opened} of {len(row['opened'])} doors, `always` {most}, with "
+                f"{share:.0%} of the questions of `always`."
             )
     if verdicts:
-        aim = "The aim: as many doors as `always` with at most a third of its questions.\n\n"
+        aim = "The aim: to open as many doors as `always` with at most a third of its questions.\n\n"
         tables.append(aim + "\n".join(verdicts))
     if result["stopped"]:
         tables.append(f"Stopped: {result['stopped']}; mediators whose episodes were not all played are left out.")
     tables.append(
-        f"Plans for {result['asked']} different reports: {request_words(result)}. {result['repairs']} answers had to "
-        f"be repaired; {result['fallbacks']} reports fell back to exploring, {result['fallback_uses']} times."
+        f"Plans for {result['asked']} different reports: {request_words(result)}. {result['repairs']} answers needed a "
+        f"repair; {result['fallbacks']} reports fell back to exploring, {result['fallback_uses']} times."
     )
     return "\n\n".join(tables) + "\n"
 
 
 def page(result: Mapping[str, Any]) -> str:
     """Return a page of the results and costs as Markdown; `result` is that of `mediate`."""
-    who = (
-        result["llm"] if result["is_language_model"] else f"`{result['llm']}`, a rule-based planner, no language model"
-    )
+    who = result["llm"] if result["is_language_model"] else "`planner`, a rule-based planner, not a language model"
     intro = (
         "A robot opens the locked door of a room that it does not know, in the rooms of When2Ask (arXiv 2306.03604). "
-        f"Plans come from {who}; a mediator decides in every step whether to ask for one. {result['episodes']} "
-        f"episodes in each room, the same for all mediators, seed {result['seed']}; intervals are 95%. The return is "
-        "the room's own, without a cost of questions. A learned mediator was tuned on other episodes, with the "
+        f"Plans come from {who}; a mediator decides in every step whether to ask for a plan. All mediators play the "
+        f"same {result['episodes']} episodes in each room, seed {result['seed']}; intervals are 95%. The return is the "
+        "room's own, without the cost of questions. The learned mediator was tuned on other episodes, with the "
         f"rule-based planner and a cost of {COST:g} per question."
     )
     rows = [f"| {' | '.join(row_words(row))} |" for row in result["rows"]]

@@ -163,4 +163,4 @@ def test_a_mediator_is_learned_and_the_page_has_a_row_for_each(line: Line) -> No
     assert 30 < sum(hard_coded["questions"]) < sum(learned["questions"]) < sum(always["questions"]) / 5
     text = Path("on_call.md").read_text()
     assert text.count("\n| SimpleDoorKey | ") == 3
-    assert "Plans come from `planner`, a rule-based planner, no language model;" in " ".join(text.split())
+    assert "Plans come from `planner`, a rule-based planner, not a language model;" in " ".join(text.split())
