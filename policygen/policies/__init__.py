@@ -1,4 +1,4 @@
-"""Policies: tables and equations. Every kind is imported here, so that `KINDS` is always complete."""
+"""Policies: tables and equations. This package imports every kind, so that `KINDS` is always complete."""
 
 from __future__ import annotations
 

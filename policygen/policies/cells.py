@@ -1,10 +1,10 @@
-"""Read and write parts of a policy's text: the cells of a table's rows, bins, actions, and comments.
+"""Read and write the smallest parts of a policy's text: bins, actions, rows of a table, and comments.
 
-Written cells read back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
-`right (1)`); for an unreadable cell, the functions return a text about the problem.
+What is written reads back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
+`right (1)`). For a cell that cannot be read, the functions return a message.
 
-Each comment belongs to a line, and stays with it when numbers are tuned. Comments are stored beside the policy and do
-not affect actions.
+Each comment belongs to a line and stays with it when numbers are tuned. Comments are stored beside the policy and do
+not affect its actions.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from policygen.quantities.grid import Dimension
 from policygen.quantities.text import NUMBER, format_number
 from policygen.tasks.spaces import Actuator
 
-MOST_CELL_CHARACTERS = 80  # of an action, when it is compared with other spellings
+MOST_CELL_CHARACTERS = 80  # of an action cell that are compared with known actions
 _COMMENT = re.compile(r"\s#+(.*)")
 _SEPARATOR_LINE = re.compile(r"[\s|:+=-]*")
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     **{">=": operator.ge, "≥": operator.ge, "<=": operator.le, "≤": operator.le},
     **{">": operator.gt, "<": operator.lt, "!=": operator.ne, "==": operator.eq, "=": operator.eq},
 }
-MOST_COMMENT = 200  # characters of one comment
-MOST_COMMENTS = 10_000  # characters of all comments of a policy
-# By the key of a line, see `_key`, the comments above it and the one at its end, or empty. The key "" stands for the
-# end of the text, with the comments below the last line.
+MOST_COMMENT = 200  # characters in one comment
+MOST_COMMENTS = 10_000  # characters in all comments of a policy
+# For the key of a line (see `_key`), the comments above it and the one at its end, which may be empty. The key "" holds
+# the comments below the last line.
 Comments = Mapping[str, tuple[tuple[str, ...], str]]
 Actuators = Sequence[Actuator]
 _LINE = re.compile(r"(?:(let|bins)\s+)?(\w+)\s*[:=]")
 
 
 def ascii_signs(number: str) -> str:
-    """Return a number with its minus signs and dashes replaced by `-`."""
+    """Replace the minus signs and dashes in a number by `-`."""
     return number.replace("−", "-").replace("–", "-")
 
 
@@ -54,9 +54,9 @@ def bins_text(bins: Sequence[int], size: int) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a},{b}" for a, b in runs)
 
 
-@functools.lru_cache(maxsize=4_096)  # a table repeats few cells many times
+@functools.lru_cache(maxsize=4_096)  # most cells of a table repeat
 def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
-    """Return the bins of a cell; a predicate such as `is out of range` if it cannot be read."""
+    """Return the bins that a cell names; if it cannot be read, a predicate such as `is out of range`."""
     text = ascii_signs(cell.lower()).replace("—", "-").strip("{}[] ")
     if text in ("*", "any", "all"):
         return tuple(range(size))
@@ -80,7 +80,7 @@ def read_bins(cell: str, size: int) -> tuple[int, ...] | str:
 
 
 def action_text(actuator: Actuator, value: float) -> str:
-    """Write an action in the task's words: a label, a named level, or a number."""
+    """Write an action for one actuator: a label, a named level, or a number."""
     if actuator.is_choice:
         return actuator.labels[round(value)]
     named = next((name for name, level in actuator.levels if level == value), None)
@@ -88,13 +88,13 @@ def action_text(actuator: Actuator, value: float) -> str:
 
 
 def action_words(actuators: Sequence[Actuator], values: Sequence[float]) -> str:
-    """Write an action of one number per actuator in the task's words."""
+    """Write an action, given as one number per actuator."""
     return ", ".join(action_text(actuator, value) for actuator, value in zip(actuators, values, strict=True))
 
 
 @functools.lru_cache(maxsize=256)
 def read_action(cell: str, actuator: Actuator) -> float | str:
-    """Return the number of an action cell; a text such as `expected one of left, right` if it cannot be read."""
+    """Return the number that an action cell means; if unreadable, a text such as `expected one of left, right`."""
     text = cell.strip("*`\"' ")
     value = _single_action(text, actuator)
     # `right (1)` and `1 (right)`: both parts must agree.
@@ -129,8 +129,8 @@ def _single_action(text: str, actuator: Actuator) -> float | str:
 
 
 def split_comment(line: str) -> tuple[str, str]:
-    """Return a line without its comment, and the comment; both stripped."""
-    # A `#` before a `|` is part of a cell, such as a header's `#`. `//` starts a comment only at the start of a line,
+    """Split a line into its text and its comment, both stripped."""
+    # A `#` before a `|` is part of a cell, such as the header `#`. `//` begins a comment only at the start of a line,
     # because elsewhere it divides.
     if (stripped := line.strip()).startswith(("#", "//")):
         return "", stripped.lstrip(stripped[0]).strip()
@@ -141,34 +141,34 @@ def split_comment(line: str) -> tuple[str, str]:
 
 
 def row_line(cells: Sequence[str]) -> str:
-    """Return the line of a table with these cells."""
+    """Write a line of a table with these cells."""
     return f"| {' | '.join(cells)} |"
 
 
 def bins_line(dimension: Dimension) -> str:
-    """Return the line that states the bins of a quantity."""
+    """Write the line that states the bins of a quantity."""
     return f"bins {dimension.name}: {', '.join(map(format_number, dimension.edges))}"
 
 
 def with_comment(line: str, comment: str) -> str:
-    """Return the line with the comment at its end; an empty comment is left out."""
+    """Add a comment to a line, unless the comment is empty."""
     return f"{line}  # {comment}" if comment else line
 
 
 def is_separator_line(line: str) -> bool:
-    """Whether a line only separates the header of a table from its rows."""
+    """Whether a line is only a rule, as between the header of a table and its rows."""
     return _SEPARATOR_LINE.fullmatch(line) is not None
 
 
 def looks_like_bins(cell: str) -> bool:
-    """Whether a cell of a table holds bins, not a name."""
+    """Whether a table's cell holds bins rather than a name."""
     return cell == "*" or bool(re.match(r"[<>=!]*\s*\d", cell))
 
 
 def comments_of(lines: Iterable[str], actuators: Actuators) -> Comments:
-    """Return the comments of a policy's lines, which have no markup; every line has an entry.
+    """Return the comments on a policy's lines, which have no markup; every line has an entry.
 
-    Of two lines with one key the last counts.
+    If two lines have the same key, the last one counts.
     """
     found: dict[str, tuple[tuple[str, ...], str]] = {}
     above, left = list[str](), MOST_COMMENTS
@@ -186,7 +186,7 @@ def comments_of(lines: Iterable[str], actuators: Actuators) -> Comments:
 
 
 def commented(standard: Iterable[str], comments: Comments, actuators: Actuators) -> list[str]:
-    """Return the lines of a policy, as `to_text(plain=True)` writes them, with the comments that belong to them."""
+    """Add comments to the lines of a policy that `to_text(plain=True)` has written."""
     lines: list[str] = []
     for text in standard:
         above, beside = comments.get(_key(text, actuators) or text, ((), ""))
@@ -195,10 +195,10 @@ def commented(standard: Iterable[str], comments: Comments, actuators: Actuators)
 
 
 def _key(text: str, actuators: Actuators) -> str:
-    """Return the key of a policy line, which does not depend on numbers that are tuned; empty for any other text.
+    """Return the key of a policy line, which does not depend on numbers that tuning changes; empty for other texts.
 
-    It is `let NAME`, `bins NAME` or the name of an output, `|` for the header of a table, and for a row its bins and
-    labels, such as `| 0 | left`.
+    The key is `let NAME`, `bins NAME` or the name of an output; for the header of a table `|`, and for a row its bins
+    and labels, such as `| 0 | left`.
     """
     if text.startswith("|"):
         if is_separator_line(text):

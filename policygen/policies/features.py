@@ -1,6 +1,6 @@
-"""Computation of quantities from observations: the features of a task and of a policy, as far as they are needed.
+"""Computation of quantities from observations: those features of a task and of a policy that are needed.
 
-Remembered values (`prev(NAME)`) are like further observations: a row holds d observed and m remembered numbers.
+Remembered values (`prev(NAME)`) are treated as more observations: a row holds d observed and m remembered numbers.
 """
 
 from __future__ import annotations
@@ -29,28 +29,34 @@ Columns = Sequence[Array] | Array
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of observations, which computes quantities from them."""
+    """A reader of observations, which computes quantities from them.
 
-    task: Task  # its observations are read; it may define features
-    lets: Lets = ()  # further features, after those of the task, each over quantities before it
-    # Names of the requested quantities; None: all. Other features are computed only if these need them.
+    Attributes:
+        task: describes the observations, and may define features.
+        lets: more features, after those of the task, each defined in terms of quantities before it.
+        read: names of the requested quantities; None: all. Other features are computed only if these need them.
+        previous: names of the quantities whose values at the previous step are requested.
+    """
+
+    task: Task
+    lets: Lets = ()
     read: frozenset[str] | None = None
-    previous: frozenset[str] = frozenset()  # names of the quantities whose values at the previous step are requested
+    previous: frozenset[str] = frozenset()
 
     @cached_property
     def features(self) -> Lets:
-        """The task's features and the further ones, in order of definition."""
+        """The features of the task and `lets`, in order of definition."""
         return self.task.parsed_features + self.lets
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the quantities: observations, remembered values (`prev(NAME)`), and the features that are needed."""
+        """Names of the quantities: observations, remembered values (`prev(NAME)`), and needed features."""
         remembered = tuple(map(previous_of, self.remembered))
         return self.task.columns + remembered + tuple(name for name, _ in self.needed)
 
     @cached_property
     def needed(self) -> Lets:
-        """The features that are computed: the requested ones, and all that they need now or at the next step."""
+        """The features that are computed: the requested ones and all that these need, now or at the next step."""
         if self.read is None:
             return self.features
         wanted = needed_by(self.read | self.previous, dict(self.features))
@@ -58,11 +64,11 @@ class Reader:
 
     @cached_property
     def remembered(self) -> tuple[str, ...]:
-        """Names of the values remembered from one step to the next: quantities and parts of the decision."""
+        """Names of the values remembered from one step to the next: quantities, and parts of the decision."""
         return tuple(sorted(self.previous.union(*(remembered_in(node) for _, node in self.needed))))
 
     def lowering(self) -> Lowering:
-        """Return the lowering of observations, remembered values and features, for expressions over them."""
+        """Return a lowering in which expressions can read observations, remembered values and features."""
         lowering = Lowering(self.task.columns, tuple(map(previous_of, self.remembered)))
         for name, node in self.features:
             lowering.define(name, node)
@@ -86,7 +92,7 @@ class Reader:
         return self.task.width + len(self.remembered)
 
     def columns(self, observed: Columns) -> list[Array]:
-        """Return a column of shape (n,) for each of `names`: observations unchanged, features as float64.
+        """Return a column of shape (n,) for each of `names`: observations unchanged, features in float64.
 
         Args:
             observed: d columns of observations, then m columns of remembered values.
@@ -99,7 +105,7 @@ class Reader:
         return [*observed, *features]
 
     def row(self, observation: Sequence[float] | Array) -> list[float]:
-        """Return all quantities, given d observed and m remembered numbers.
+        """Return all quantities for d observed and m remembered numbers.
 
         Raises:
             PolicyError: there are not d + m numbers.
@@ -110,7 +116,7 @@ class Reader:
         return [*row, *self._of_row(row)]
 
     def next_memory_steps(self, lowering: Lowering, decided: Sequence[int]) -> list[int]:
-        """Return the steps of the next memory, given those of the decision: one per actuator, or one for all."""
+        """Return the steps of the next memory, given those of the decision (one per actuator, or one for all)."""
         named = lowering.named
         return [named[n] if n in named else self._part_step(lowering, decided, n) for n in self.remembered]
 
@@ -125,11 +131,13 @@ class Reader:
         return part if label is None else lowering.add("equals", part, data=label)
 
     def along(self, *episodes: tuple[Array, Array]) -> list[Array]:
-        """Return all quantities at the steps of some episodes, concatenated, as `columns` does.
+        """Return all quantities at every step of these episodes, as `columns` does, one episode after another.
+
+        Remembered values come from the steps of the same episode.
 
         Args:
-            episodes: observations, shape (T, d), or (T + 1, d) with the one after the last action, and actions, shape
-                (T,), or one row per step. Remembered values come from the episode's own steps.
+            episodes: for each episode its observations, shape (T, d), or (T + 1, d) including the one after the last
+                action; and its actions, shape (T,), or one row per step.
         """
         if not self.remembered:
             return self.columns(np.concatenate([observations for observations, _ in episodes]).T)
@@ -146,7 +154,7 @@ class Reader:
         return list(np.array(rows, np.float64).reshape(len(rows), len(self.names)).T)
 
     def refusal(self, observation: Any) -> PolicyError:
-        """Return the error for an input that is not one observation of the policy, or lacks the memory."""
+        """Return the error for an input that is not one observation of the policy's task, or that lacks the memory."""
         try:
             shape = np.shape(observation)
         except ValueError:  # rows of different lengths
@@ -168,7 +176,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class CellReader(Reader):
-    """A reader that also computes the cells of observations in a grid; made by `cell_reader`."""
+    """A reader that also finds the cells of a grid in which observations lie; made by `cell_reader`."""
 
     grid: Grid = None  # type: ignore[assignment]
 
@@ -177,7 +185,7 @@ class CellReader(Reader):
         return self._cells(self.columns(observations.T))
 
     def cells_along(self, *episodes: tuple[Array, Array]) -> npt.NDArray[np.int32]:
-        """Return the cell indices at all steps of some episodes, concatenated; see `along` for the arguments."""
+        """Return the cell indices at every step of these episodes, one after another; see `along` for the arguments."""
         return self._cells(self.along(*episodes))
 
     def _cells(self, quantities: Sequence[Array]) -> npt.NDArray[np.int32]:
@@ -186,7 +194,7 @@ class CellReader(Reader):
 
 
 def floats(row: Sequence[float] | Array) -> list[float]:
-    """Return a row as plain floats; TypeError if it is not one row of numbers."""
+    """Convert a row to plain floats; raise TypeError if it is not one row of numbers."""
     if isinstance(row, ndarray) and row.dtype.char in "fd":
         found: list[float] = row.tolist()
         return found
@@ -194,7 +202,7 @@ def floats(row: Sequence[float] | Array) -> list[float]:
 
 
 def places_in_decision(task: Task) -> dict[str, tuple[int, int | None]]:
-    """Return for each of `decision_names` the position of its actuator, and that of the label if it is a label's."""
+    """Return, for each of the task's `decision_names`, the index of its actuator, and of its label if it is one."""
     places: dict[str, tuple[int, int | None]] = {actuator.name: (k, None) for k, actuator in enumerate(task.actuators)}
     for k, outputs in enumerate(task.outputs_by_actuator):
         for label, output in enumerate(outputs):
@@ -203,9 +211,9 @@ def places_in_decision(task: Task) -> dict[str, tuple[int, int | None]]:
 
 
 def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float64]]]:
-    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) per `decision_names`.
+    """Return a function from n actions, shape (n,) or (n, m), to a column of shape (n,) for each of `decision_names`.
 
-    It holds a number, a label's index, or 1 or 0 for a label.
+    For an actuator, the column holds numbers or the indices of labels; for a label, 1 where it was chosen, else 0.
     """
     places = places_in_decision(task)
 
@@ -218,19 +226,19 @@ def decision_columns(task: Task) -> Callable[[Array], list[npt.NDArray[np.float6
 
 
 def cell_reader(task: Task, grid: Grid, lets: Lets = ()) -> CellReader:
-    """Return a reader that computes the quantities that `grid` bins, and the cells of observations."""
+    """Return a reader that computes only the quantities that `grid` bins, and finds cells."""
     return CellReader(task, lets, frozenset(grid.names), grid=grid)
 
 
 def parse_lets(
     texts: Collection[tuple[str, str]], task: Task, what: str, also: Collection[str] = ()
 ) -> tuple[Lets, list[str]]:
-    """Parse saved definitions, each over quantities before it; return them and the names of all quantities.
+    """Parse saved definitions of features; return them and the names of all quantities.
 
     Args:
-        texts: name and expression of each definition.
-        what: the record that they are from, for messages.
-        also: further names that they may read.
+        texts: the name and expression of each feature, which may read those before it.
+        what: the kind of record, for messages.
+        also: more names that the expressions may read.
 
     Raises:
         PolicyError, ExpressionError: a name is invalid or taken; a definition cannot be parsed.

@@ -1,4 +1,4 @@
-"""Linear policies: one equation per output; and joint decisions of several that differ only in constants."""
+"""Linear policies: one equation per output. `Population` computes the decisions of many that differ in constants."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _LinearRecord:
 
 @dataclass(frozen=True, repr=False)
 class LinearPolicy(Policy):
-    """One equation per output, linear in named features: `torque = -10*angle - 2*spin + 0.5`.
+    """One equation per output, such as `torque = -10*angle - 2*spin + 0.5`; it need not be linear.
 
-    A choice takes the first label with the highest score; a number is clipped to the action space. Equations are
-    computed as they are written, sums from left to right.
+    A choice is the first label with the highest score; a number is clipped to the action space. Equations are evaluated
+    as written, sums from left to right.
 
     Raises:
         PolicyError: the equations are not exactly one per output, in order.
@@ -76,7 +76,7 @@ class LinearPolicy(Policy):
 
 
 def constant_policy(task: Task, action: Sequence[float]) -> LinearPolicy:
-    """Return the policy of one action: the index of a label or a number for each actuator."""
+    """Return the policy that always takes one action: for each actuator the index of a label, or a number."""
     numbers: list[float] = []
     for actuator, value in zip(task.actuators, action, strict=True):
         numbers += [float(i == value) for i in range(len(actuator.labels))] if actuator.is_choice else [value]
@@ -88,15 +88,15 @@ class DifferentStructure(Exception):
 
 
 class Population:
-    """A decider of the episodes of several linear policies, as in a numerical search.
+    """A decider of episodes for many linear policies at once, as a numerical search needs.
 
     For few rows the fixed cost of numpy's calls dominates. Here one call serves all policies: the constants in which
-    they differ are inputs of the program, like observations. Each row gets the action of its own policy, equal to the
-    last bit.
+    they differ are inputs of the program, like observations. Every row gets the action of its own policy, identical to
+    the last bit.
 
     Args:
         policies: policies that differ only in constants.
-        each: number of episodes per policy: the first `each` episodes are the first policy's, and so on.
+        each: number of episodes per policy. The first `each` episodes are those of the first policy, and so on.
 
     Raises:
         DifferentStructure: the policies differ in more than constants, have memory, or are not all linear.
@@ -124,7 +124,7 @@ class Population:
         self, observations: Sequence[npt.NDArray[Any]] | npt.NDArray[Any], rows: npt.NDArray[np.integer[Any]], /
     ) -> npt.NDArray[Any]:
         """Return the actions in the episodes `rows`, shape (k,), for their observations, shape (k, d)."""
-        if rows is not self._rows:  # the constants of each row are cached until the rows change
+        if rows is not self._rows:  # each row's constants are kept until the rows change
             self._rows, self._own = rows, self._constants[:, np.asarray(rows) // self._each]
         with np.errstate(all="ignore"):
             decided = self._function([*np.asarray(observations).T.astype(np.float64, order="C"), *self._own])
@@ -132,13 +132,13 @@ class Population:
 
 
 def _shared(same: Sequence[Sequence[tuple[str, Node]]], values: list[tuple[float, ...]]) -> Iterator[tuple[str, Node]]:
-    """Yield each name with one expression for all policies; numbers that differ are added to `values`."""
+    """Yield each name with one expression for all policies; add the numbers that differ to `values`."""
     for named in zip(*same, strict=True):
         yield named[0][0], _shared_node([_with_sums(node) for _, node in named], values)
 
 
 def _with_sums(node: Node) -> Node:
-    """Rewrite `a - 2*b` as `a + -2*b`, because a tuned constant may change its sign; the value is the same."""
+    """Rewrite `a - 2*b` as `a + -2*b`, which has the same value, because tuning may change a constant's sign."""
     if not isinstance(node, Call):
         return node
     arguments = tuple(map(_with_sums, node.arguments))
@@ -148,7 +148,7 @@ def _with_sums(node: Node) -> Node:
 
 
 def _shared_node(nodes: Sequence[Node], values: list[tuple[float, ...]]) -> Node:
-    """Return one expression for all nodes, with a name `#i` for numbers that differ; add these to `values`."""
+    """Return one expression for all nodes, with names `#i` for the numbers that differ; add these to `values`."""
     first = nodes[0]
     if all(node == first for node in nodes):
         return first

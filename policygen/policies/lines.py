@@ -1,8 +1,8 @@
-"""Find the last policy in a text and split it into statements; collect the text's problems.
+"""Find the last policy in a text and split it into statements; collect problems.
 
-Reading tolerates text around a policy (prose, code fences, headings) and markup of its lines. Within the block of the
-policy every line is a statement, the continuation of one, or a problem. `parts` combines the statements and checks
-their names. `STATEMENTS` has the lines that extensions add to the language, beside tables and equations.
+Text around a policy (prose, code fences, headings) and markup in its lines are ignored. Within the policy's block every
+line is a statement, the continuation of one, or a problem. `parts` combines the statements and checks their names.
+`STATEMENTS` holds the kinds of lines that extensions add to the language.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_LINE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a text: the line (None: the whole text), what was found, what was expected."""
+    """A problem in a text: its line (None: the whole text), what was found, and what was expected."""
 
     line: int | None
     found: str
@@ -38,7 +38,7 @@ class Problem:
 
 
 class Problems(list[Problem]):
-    """The problems of one text, in the order in which they are found."""
+    """The problems in one text, in the order in which they are found."""
 
     def add(self, line: int | None, found: str, expected: str) -> None:
         """Add a problem."""
@@ -52,13 +52,13 @@ class Problems(list[Problem]):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a policy text."""
+    """A line of a policy's text, classified."""
 
     line: int  # its number in the text, counted from 1
     comment: str  # the comment at its end
-    # Its kind: `let`, `bins`; `|` for a row of a table or its header; a word of a statement; `=` for another
-    # `NAME = EXPRESSION`; `long` for a line that is too long to read; `?` for a line of the policy's block that is no
-    # statement, `cut` for the end of a block that is not closed; empty for a line that is blank or only a comment.
+    # The kind of line: `let`; `bins`; `|` for a table's row or header; the first word of a statement; `=` for any other
+    # `NAME = EXPRESSION`; `long` if it is too long to read; `?` if it is in the policy's block but no statement; `cut`
+    # for the end of a block that is not closed; empty if it is blank or only a comment.
     word: str = ""
     name: str = ""  # the left-hand side
     text: str = ""  # the right-hand side; the whole line of a row and a `long` line
@@ -67,19 +67,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Lines that belong together: they change the equations of a policy, or make a note of the attempt, or both.
+    """A kind of statement: its lines change a policy's equations, or make a note of the attempt, or both.
 
     Attributes:
         words: the words that begin lines `WORD NAME = EXPRESSION`.
         declares: the words that begin lines `WORD NAME`.
-        names: the left-hand sides of lines `NAME = EXPRESSION`, where neither the task nor the text has that name.
-        rewrite: returns the equation of output NAME, given the equation and the expression of a line `WORD NAME =
-            EXPRESSION`. The expression reads what equations may read. The policy holds the result, not the line. An
-            ExpressionError `FOUND; EXPECTED` refuses the line.
-        read: returns the note, given the `Parts` of the text and the lines by (WORD, NAME), or (NAME, "") of `names`.
-            It adds problems to the parts, and returns None if there are any.
-        private: returns further names that a `let` may read, given the task and the lines. Only statements may read
-            such a feature, which stands in `Parts.private`.
+        names: the left-hand sides of lines `NAME = EXPRESSION`, unless the task or the text defines that name.
+        rewrite: returns the new equation of output NAME, given its equation and the expression of a line `WORD NAME =
+            EXPRESSION`, which may read what equations may read. The policy keeps the new equation, not the line. To
+            refuse the line, raise ExpressionError("FOUND; EXPECTED").
+        read: returns the note, given the `Parts` of the text, and the lines by (WORD, NAME), or by (NAME, "") for
+            `names`. If there are problems, it adds them to the parts and returns None.
+        private: returns more names that a `let` may read, given the task and the lines. Only statements may read such
+            a feature; it is kept in `Parts.private`.
     """
 
     words: tuple[str, ...] = ()
@@ -91,17 +91,17 @@ class Statement:
 
 
 STATEMENTS: Registry[Statement] = Registry("statement")
-"""The statements by the name of their note."""
+"""The kinds of statements, by the name of the note that they make."""
 
-# The reply of a model that cannot improve the policy: nothing else in the last block, or in a reply without blocks.
+# The only line of the last block, or of a reply without blocks, if the model cannot improve the policy.
 _RESIGNATION = re.compile(r"no improvement[.!]?", re.IGNORECASE)
 _FENCE = re.compile(r"^\s*(```+|~~~+)")
-# Prose may start with `Let`: only `let NAME =` and a lower-case `let` are taken for a feature.
+# Prose may begin with `Let`, so capitals are accepted only in `Let NAME =`.
 _LET = re.compile(r"(?:let|(?i:let)(?=\s+\w+\s*(?::?=|<-|←)))\s+(.*)")
 _BINS = re.compile(r"bins\s+(\S+?)\s*[:=]\s*(.*)", re.IGNORECASE)
 _LEFT = r"([A-Za-z_]\w*(?:\s*[\[(]\s*\w+\s*[\])])?)"
 _ASSIGN = re.compile(rf"{_LEFT}\s*(?::?=(?![=>])|<-(?!-)|←|≔)\s*(.+)")
-# Other signs between an output and its equation; the colon is understood, and the others are problems.
+# Other signs between an output and its equation: a colon is understood, the others are problems.
 _OTHER_ASSIGN = re.compile(rf"[\"'`(]*{_LEFT}[\"'`)]*\s*(:|==?>?|-+>|→|⇒|≡|≈|~)\s*(.+)")
 _WORDED = re.compile(r"([a-z]\w*)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*(?::?=(?!=)\s*(.*))?")
 
@@ -109,14 +109,13 @@ _WORDED = re.compile(r"([a-z]\w*)(?:\s+|\s*\(\s*)(\w+)(?:\s*\))?\s*(?::?=(?!=)\s
 def statements(text: str, task: Task, *, policy_only: bool = False) -> tuple[list[Line], bool]:
     """Return the statements of the last policy in `text`, and whether they are in a block.
 
-    A block is fenced; a text without one that is a policy's is a block if it is `policy_only`, without prose around it.
-
-    In a block, a line that is no statement has the word `?`; elsewhere it is prose and left out. At the end of a block
-    that is not closed stands the word `cut`.
+    A block is fenced; a text without a fence is a block if it is `policy_only`, without prose. In a block, a line that
+    is no statement gets the word `?`; elsewhere it is prose and is left out. A block that is not closed ends in a line
+    with the word `cut`.
     """
     blocks, everything, is_open = _blocks(text)
     outputs = frozenset(name.lower() for name in task.output_names)
-    # The last fenced block with a policy's line; without such a block, the whole text.
+    # The last fenced block that has a line of a policy; without one, the whole text.
     block = next((block for block in reversed(blocks) if any(_is_policy(line, outputs) for _, line in block)), None)
     if block is None and policy_only and not blocks:
         block = everything
@@ -140,7 +139,7 @@ def _is_policy(line: str, outputs: frozenset[str]) -> bool:
 
 
 def resigns(text: str) -> bool:
-    """Whether the last block of the text, or a text without blocks, is just the line `no improvement`."""
+    """Whether the last block, or a text without blocks, consists of the line `no improvement`."""
     blocks, everything, _ = _blocks(text[-MAX_CHARACTERS:])
     last = blocks[-1] if blocks else everything
     lines = [cleaned for _, line in last if (cleaned := _cleaned(line[:MAX_LINE])[0])]
@@ -151,14 +150,14 @@ _BLANK = Line(0, "")
 
 
 def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
-    """Return the statement on a line; None for prose. `outputs` are the task's, in lower case."""
+    """Return the statement on a line; None if it is prose. `outputs` are the task's, in lower case."""
     if len(raw) > MAX_LINE:
         start = raw[:MAX_LINE]
         reads_as_one = "|" in raw or "=" in raw or _BINS.match(_cleaned(start)[0])
         return Line(number, "", "long", text=raw) if reads_as_one else None
     line, comment = _cleaned(raw)
     if not line:
-        # A line that begins with `##` is a heading of the text around the policy.
+        # A line that begins with `##` is a heading in the text around the policy.
         return None if raw.lstrip().startswith("##") else Line(number, comment)
     if match := _LET.match(line):
         left, expression = [*re.split(r"\s*(?::?=|<-|←)\s*", match[1], maxsplit=1), ""][:2]
@@ -185,7 +184,7 @@ def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
     if other and name in outputs and reads_as_arithmetic(other[3]):
         word = "=" if other[2] == ":" else "?"
         return Line(number, comment, word, other[1], other[3] if word == "=" else line)
-    # A statement of an extension that is not there, or prose.
+    # Either prose or a statement of an extension that is not loaded.
     return Line(number, comment, worded[1], worded[2], worded[3]) if worded and worded[3] else None
 
 
@@ -198,7 +197,7 @@ _ARITHMETIC = re.compile(r"[\w\s.+\-*/^<>=!&|,()\[\]{}\"'%²³×·÷−–≤≥
 
 
 def reads_as_arithmetic(text: str) -> bool:
-    """Whether a text consists of names, numbers and operators, and not of words side by side."""
+    """Whether a text consists of names, numbers and operators, without words side by side."""
     if not text.strip() or not _ARITHMETIC.fullmatch(text):
         return False
     words = re.split(r"\s+", re.sub(r"[^\w\s.]", lambda sign: f" {sign[0]} ", text.strip()))
@@ -208,9 +207,9 @@ def reads_as_arithmetic(text: str) -> bool:
 
 
 def _joined(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield the lines with those joined that arithmetic continues, each with the number of its first line."""
-    waiting: list[str] = []  # the lines of one statement
-    between: list[tuple[int, str]] = []  # comments after them, which may stand inside the statement
+    """Join lines that continue each other; yield each result with the number of its first line."""
+    waiting: list[str] = []  # the lines of one statement so far
+    between: list[tuple[int, str]] = []  # comments after these, which may be inside the statement
     first = 0
     for number, raw in lines:
         line = plain_signs(raw)
@@ -231,7 +230,7 @@ def _joined(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _as_one(lines: Sequence[str]) -> str:
-    """Return the lines of a statement as one line, the comments at its end."""
+    """Join the lines of a statement to one, with their comments at its end."""
     if len(lines) == 1:
         return lines[0]
     parts = [split_comment(line) for line in lines]
@@ -240,7 +239,7 @@ def _as_one(lines: Sequence[str]) -> str:
 
 
 _LINE_END = re.compile(r"(?:\\|\.\.\.)\s*\Z")  # how other languages continue a line
-_MOST_JOINED = 60  # lines of one statement
+_MOST_JOINED = 60  # most lines in one statement
 
 
 def _continues(before: Sequence[str], raw: str) -> bool:
@@ -266,7 +265,7 @@ def _begins_statement(line: str) -> bool:
     return bool(_ASSIGN.match(cleaned) or re.match(rf"{_LEFT}\s*(?::?=(?!=)|:|<-|←)", cleaned))
 
 
-# Full-width forms of ASCII, the lines that draw tables, and the spaces of typesetting, some of them without width.
+# Full-width ASCII, characters that draw tables, and the spaces of typesetting, some of which have no width.
 _SIGNS = str.maketrans(
     {chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
     | dict.fromkeys("│┃¦", "|")
@@ -287,7 +286,7 @@ _MACROS = (
 
 
 def plain_signs(line: str) -> str:
-    """Return a line with full-width signs as ASCII and the markup of formulas as arithmetic; comments stay."""
+    """Convert full-width characters to ASCII and LaTeX markup to arithmetic; leave comments as they are."""
     code, comment = split_comment(line)
     if not comment and line.isascii() and "\\" not in line and "$" not in line:
         return line
@@ -303,7 +302,7 @@ def plain_signs(line: str) -> str:
 
 
 def _plain(cell: str) -> str:
-    """Return a cell without emphasis (`**right**`, `*right*`) and code quotes."""
+    """Remove emphasis (`**right**`, `*right*`) and code quotes from a cell."""
     match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
     return match[2].strip() if match else cell.strip()
 
@@ -312,9 +311,9 @@ def _plain(cell: str) -> str:
 
 
 def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str]], bool]:
-    """Return the numbered lines of each fenced block and of the whole text without the fences.
+    """Return the numbered lines of each fenced block and of the whole text, without fences.
 
-    The third value is whether the last block is not closed.
+    The third value is whether the last block was left open.
     """
     blocks: list[list[tuple[int, str]]] = []
     everything: list[tuple[int, str]] = []
@@ -333,7 +332,7 @@ def _blocks(text: str) -> tuple[list[list[tuple[int, str]]], list[tuple[int, str
 
 @functools.lru_cache(maxsize=1_000)  # a rambling reply repeats itself
 def _cleaned(line: str) -> tuple[str, str]:
-    """Return a line without its comment, bullets, emphasis and code quotes; and the comment."""
+    """Return a line without its comment, bullets, emphasis and code quotes, and the comment."""
     line, comment = split_comment(line)
     line = re.sub(r"^(?:(?:[-•+]\s+|\d+[.)]\s+)(?=\D)|\*\s+(?=[^\d|]))", "", line)
     line = re.sub(r"^(\*\*|`)([\w() \[\]]+)\1", r"\2", line)  # **left** = ...

@@ -1,8 +1,8 @@
-"""Conversion of a text to a policy, or to a list of all problems.
+"""Conversion of a text to a policy, or to a list of all its problems.
 
-The language is described for users in docs/language.md and for models in `templates/`. Reading tolerates text around a
-policy (see `lines`) but is strict about the policy itself: it guesses nothing, and reports all problems at once, each
-with its line, what was found and what was expected.
+docs/language.md describes the language for users, and `templates/` for models. Text around a policy is ignored (see
+`lines`). The policy itself is read strictly: nothing is guessed, and all problems are reported at once, each with its
+line, what was found and what was expected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from policygen.quantities.text import unknown_name
 from policygen.quantities.tree import needed_by, read_by
 from policygen.tasks.task import Task
 
-MOST_PROBLEMS = 20  # listed; the others are counted
+MOST_PROBLEMS = 20  # problems that are listed; the rest are counted
 NOTHING_FOUND = "no policy was found"
 
 
@@ -40,13 +40,13 @@ NOTHING_FOUND = "no policy was found"
 class ParseResult:
     """The result of reading a text: a policy, or the problems that prevent one.
 
-    If the text has statements of extensions, but no line of a policy, the policy is the incumbent.
+    If the text has only statements of extensions and no line of a policy, the policy is the incumbent.
     """
 
     policy: Policy | None
     problems: tuple[Problem, ...]
-    resigned: bool = False  # whether the text has, instead of a policy, the line `no improvement`
-    notes: Mapping[str, Any] = field(default_factory=dict)  # of `STATEMENTS`, by their name
+    resigned: bool = False  # whether the text is the line `no improvement` instead of a policy
+    notes: Mapping[str, Any] = field(default_factory=dict)  # the notes made by `STATEMENTS`, by name
 
 
 def parse(
@@ -59,19 +59,19 @@ def parse(
     learner: bool = False,
     policy_only: bool = False,
 ) -> ParseResult:
-    """Read the last policy in a text, a reply or a hand-written file.
+    """Read the last policy in a text, such as a reply or a file.
 
     Args:
         text, task: the text, and the task whose names and grid it uses.
         kind: "table" or "linear"; None: "table" if the text has the rows of a table, else "linear".
-        incumbent: the policy that the text may revise; parts that the text leaves out are kept.
+        incumbent: the policy that the text may revise; what the text leaves out stays as in this policy.
         free_grid: whether `bins` lines may replace the grid.
-        learner: whether tuning uses a learner, which sees single steps.
+        learner: whether the policy will be tuned by a learner, which sees one step at a time.
         policy_only: whether a text without a fenced block holds nothing but the policy, as a file does. Any other line
             in it is then a problem, as in a block.
 
     Returns:
-        The policy, or None and the problems: the first 20, and how many more there are.
+        The policy; or None with the first 20 problems and the number of others.
 
     Raises:
         UsageError: there is no such kind.
@@ -92,12 +92,12 @@ def parse(
             if policy is not None:
                 # Lines of the incumbent that the text leaves out keep their comments.
                 kept = dict(incumbent.comments) if incumbent is not None else {}
-                comments = kept | dict(comments_of(parts.form.values(), task.actuators))
+                comments = kept | dict(comments_of(parts.clean_lines.values(), task.actuators))
                 policy = replace(policy, comments={key: some for key, some in comments.items() if any(some)})
     except PolicyError as error:
         problems.add(None, str(error), "define what the policy uses")
     if policy is not None and not problems:
-        characters = len(policy.to_text())  # there may be more than in the text that it is from
+        characters = len(policy.to_text())  # may be more than in `text`, for example with padded cells
         if characters > MAX_CHARACTERS:
             problems.add(None, f"the policy has {characters:,} characters", f"at most {MAX_CHARACTERS:,} are read back")
     if problems:
@@ -113,9 +113,9 @@ def parse(
 
 
 def read_equations(parts: Parts) -> LinearPolicy | None:
-    """Make a linear policy from the equations of a text, or add their problems.
+    """Make a linear policy from the equations in a text, or add problems and return None.
 
-    An output without an equation keeps the incumbent's.
+    An output without an equation keeps that of the incumbent.
     """
     task, problems = parts.task, parts.problems
     old = dict(parts.incumbent.equations) if isinstance(parts.incumbent, LinearPolicy) else {}
@@ -156,7 +156,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
 
 
 def read_table(parts: Parts) -> TablePolicy | None:
-    """Make a table policy from the parts of a text, or add their problems.
+    """Make a table policy from the rows in a text, or add problems and return None.
 
     Cells that no row covers keep the incumbent's action.
     """
@@ -167,7 +167,7 @@ def read_table(parts: Parts) -> TablePolicy | None:
         changed = [name for name, dimension in parts.bins.items() if dimension not in grid.dimensions]
         if changed:
             problems.add(
-                parts.lines[f"bins {changed[0]}"], "the grid of this run is fixed", "leave out the `bins` lines"
+                parts.first_lines[f"bins {changed[0]}"], "the grid of this run is fixed", "leave out the `bins` lines"
             )
     elif parts.bins:
         grid = _new_grid(parts, grid, old)
@@ -175,7 +175,7 @@ def read_table(parts: Parts) -> TablePolicy | None:
         found = f"`{line.word} {line.name}` changes the equation of an output"
         problems.add(line.line, found, "a table has none: leave it out")
     if parts.equations and parts.in_block:
-        first = min(parts.lines[name] for name in parts.equations)
+        first = min(parts.first_lines[name] for name in parts.equations)
         problems.add(first, "an equation stands beside a table", "leave the equations out of the block")
     if grid is None:
         if not problems:
@@ -201,16 +201,16 @@ def read_table(parts: Parts) -> TablePolicy | None:
 
 
 def _keeps_rows(parts: Parts, grid: Grid, old: TablePolicy) -> bool:
-    """Whether a text without rows revises the old table: it redefines a binned feature or moves the edges of bins."""
+    """Whether a text without rows revises the old table, by redefining a binned feature or moving edges."""
     if parts.header is not None or (grid.names, grid.shape) != (old.grid.names, old.grid.shape):
         return False
     return grid != old.grid or _depends_on_new(parts, grid.names)
 
 
 def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None) -> Grid | None:
-    """Return the grid with the dimensions of the `bins` lines.
+    """Return the grid after applying the `bins` lines.
 
-    If the table has a header, a dimension stays only if the header names it or a `bins` line states it.
+    If the table has a header, dimensions that neither the header nor a `bins` line names are dropped.
     """
     dimensions = {d.name: d for d in grid.dimensions} if grid is not None else {}
     dimensions |= parts.bins
@@ -229,7 +229,7 @@ def _new_grid(parts: Parts, grid: Grid | None, old: TablePolicy | None) -> Grid 
 
 
 def _rules(parts: Parts, grid: Grid) -> list[Rule]:
-    """Return the rules of the rows; put each row as a policy writes it, with its comment, into the `form`."""
+    """Return the rules; store each row as a policy writes it, with its comment, in `parts.clean_lines`."""
     actuators, problems, dimensions = parts.task.actuators, parts.problems, len(grid.shape)
     columns = _columns(parts, grid)
     if columns is None:
@@ -237,8 +237,8 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
     width = len(columns)
     rules: dict[tuple[tuple[int, ...], ...], Rule] = {}
     for row in parts.rows:
-        # With a header, extra cells are comments, unless they look like bins: then two rows share a line. Without a
-        # header, extra cells are an error.
+        # With a header, extra cells are comments, unless they look like bins, because then the line holds two rows.
+        # Without a header, extra cells are an error.
         beyond = row.cells[len(parts.header.cells) if parts.header is not None else width :]
         if len(row.cells) < width or any(parts.header is None or looks_like_bins(cell) for cell in beyond):
             problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
@@ -261,20 +261,20 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
                     problems.add(row.line, found, f"bins of {name} are 0 to {last}: {form}")
                 else:
                     bins[column] = read
-        # `comments_of` finds a row's comment again by the bins, so they are written as in a policy's text.
+        # `comments_of` identifies a row by its bins, so these are written as in a policy's own text.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
         shown += [action_text(actuators[i], value) for i, value in sorted(action.items())]
-        parts.form[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
+        parts.clean_lines[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
         if len(action) == len(actuators):
-            # Of rows with the same bins the first one counts; the others would only cost time and memory.
+            # Only the first of several rows with the same bins counts.
             rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(action[i] for i in sorted(action))))
     return list(rules.values())
 
 
 def _columns(parts: Parts, grid: Grid) -> list[int] | None:
-    """Return an index for each column: 0 to d - 1 for a dimension, from d on for an actuator, -1 for comments.
+    """Return the index of each column: 0 to d - 1 for dimensions, from d for actuators, -1 for comments.
 
-    None if the header cannot be used.
+    Return None if the header cannot be used.
     """
     names = [*grid.names, *(actuator.name for actuator in parts.task.actuators)]
     header, problems, dimensions = parts.header, parts.problems, len(grid.names)
@@ -286,8 +286,8 @@ def _columns(parts: Parts, grid: Grid) -> list[int] | None:
     columns: list[int] = []
     for cell in header.cells:
         columns.append(known.get(cell.lower(), -1))
-        # A column with any other name holds comments, and must come after all actions. No return: problems of rows are
-        # reported, too.
+        # A column with any other name holds comments and must come after all actions. Reading goes on after a problem,
+        # so that those of the rows are reported, too.
         if columns[-1] < 0 and sum(column >= dimensions for column in columns) < len(names) - dimensions:
             found = f"the table has a column `{cell[:40]}`"
             problems.add(header.line, found, f"columns may be {', '.join(names)}")
@@ -312,9 +312,9 @@ def _example_row(parts: Parts, grid: Grid) -> str:
 
 
 def _depends_on_new(parts: Parts, wanted: Iterable[str]) -> bool:
-    """Whether one of the wanted quantities is, or depends on, a feature that the text defines."""
+    """Whether any of the wanted quantities is a feature that the text defines, or depends on one."""
     return not needed_by(wanted, parts.features).isdisjoint(parts.lets)
 
 
-# For each kind of policy the function that makes it from the parts of a text.
+# For each kind of policy, the function that makes it from the parts of a text.
 READERS: dict[str, Callable[[Parts], Policy | None]] = {"table": read_table, "linear": read_equations}

@@ -1,4 +1,4 @@
-"""Combine statements into the named parts of a policy text, and note the line of each; `parse` makes the policy."""
+"""Combine statements into the named parts of a policy's text; `parse` makes a policy from these."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from policygen.quantities.text import NUMBER, WORDS, is_name, parse_expression, 
 from policygen.quantities.tree import NOTHING, Lets, Node, names_in, read_by, remembered_in
 from policygen.tasks.task import Task
 
-MOST_EDGES = 500  # per quantity; then their line can still be read after tuning has added digits
+MOST_EDGES = 500  # per quantity, so that the line can still be read when tuning has added digits
 Rewrite = Callable[[Node, Node], Node]
-MOST_FEATURES = 100  # or two per observation if that is more: a policy can then standardise and sum them all
+MOST_FEATURES = 100  # or two per observation if that is more, so that a policy can standardise and sum them all
 
 
 def most_features(task: Task) -> int:
-    """Return the maximum number of features that a policy may define."""
+    """Return how many features a policy may define."""
     return max(MOST_FEATURES, 2 * len(task.observations))
 
 
 def refusal(found: str, expected: str) -> ExpressionError:
-    """Return the error for a line, to raise, as `Problems.refuse` takes it."""
+    """Return an error to raise for a line, in the form that `Problems.refuse` takes."""
     return ExpressionError(f"{found}; {expected}")
 
 
 class Parts:
-    """The named parts of the last policy in a reply or a hand-written file, and the context in which it is read.
+    """The named parts of the last policy in a reply or a file, and the context in which it is read.
 
     Args:
         text, task, incumbent, free_grid, learner, policy_only: the arguments of `parse`.
@@ -50,25 +50,26 @@ class Parts:
         self.task, self.incumbent, self.free_grid, self.learner = task, incumbent, free_grid, learner
         self.inherited = dict(incumbent.lets) if incumbent is not None else {}  # the incumbent's own features
         self.problems = Problems()
-        self.lets: dict[str, Node] = {}  # features that the text defines; one that cannot be read is `NOTHING`
-        # Line numbers of `NAME = EXPRESSION`, by name: features without `let`, and lines that cannot be read.
+        self.lets: dict[str, Node] = {}  # features that the text defines; `NOTHING` for those that cannot be read
+        # Line numbers of `NAME = EXPRESSION` for names that are no outputs: features without `let`, or misspelt outputs.
         self.bare: dict[str, int] = {}
-        self.bins: dict[str, Dimension] = {}  # new dimensions of the grid, by quantity
+        self.bins: dict[str, Dimension] = {}  # the dimensions that `bins` lines state, by quantity
         self.header: Line | None = None  # of the last table
         self.rows: list[Line] = []  # of the last table
-        self.equations: dict[str, Node] = {}  # by output; the first one counts
-        self.lines: dict[str, int] = {}  # of the first definition of each feature, output, `bins NAME` and `WORD NAME`
-        # The lines of each entry of `STATEMENTS` that the text has, by word and name.
+        self.equations: dict[str, Node] = {}  # by output
+        # By feature, output, `bins NAME` and `WORD NAME`, the number of the line that defines it first.
+        self.first_lines: dict[str, int] = {}
+        # For each entry of `STATEMENTS` that the text uses, its lines by word and name.
         self.stated: dict[str, dict[tuple[str, str], Line]] = {}
-        # Changes of equations by statements: the line, the output, the function, and the expression on the line.
+        # Statements that change equations: the line, the output, the function, and the expression on the line.
         self.rewrites: list[tuple[Line, str, Rewrite, Node]] = []
-        self.private: dict[str, Node] = {}  # features that only statements may read, see `Statement.private`
-        self.form: dict[int, str] = {}  # the policy's lines without markup, with the author's comments, by line number
+        self.private: dict[str, Node] = {}  # features that only statements may read (`Statement.private`)
+        self.clean_lines: dict[int, str] = {}  # by line number: lines of the policy without markup, with comments
 
         self._outputs, self._action_parts = task.output_names, task.decision_names
         self._action_columns = {"action", *(a.name.lower() for a in task.actuators)}
-        # Names that expressions may read, also of features that a later line defines; `in_order_of_need` sorts them.
-        # Parts of the action may be used in `prev(NAME)` only.
+        # Names that expressions may read, including features that later lines define; `in_order_of_need` sorts them.
+        # Parts of the action may only be read as `prev(NAME)`.
         self._known = list(dict.fromkeys((*task.quantity_names, *self.inherited)))
         self._private_names: set[str] = set()
         if len(text) > MAX_CHARACTERS:
@@ -79,12 +80,12 @@ class Parts:
 
     @property
     def features(self) -> dict[str, Node]:
-        """The features that the text may use: those that it defines, and the incumbent's."""
+        """The features that the text may use: its own and the incumbent's."""
         return {**self.inherited, **self.lets}
 
     @property
     def states_no_policy(self) -> bool:
-        """Whether the text has statements but no line of a policy, so that the incumbent stays."""
+        """Whether the text has statements but no line of a policy, so that the incumbent is kept."""
         if self.incumbent is None or not self.stated or self.rewrites:
             return False
         if self.equations or self.rows or self.header or self.bins:
@@ -95,10 +96,10 @@ class Parts:
         return all(needed.get(name, node) == node for name, node in self.lets.items())
 
     def in_order_of_need(self, lets: Mapping[str, Node], wanted: Iterable[str]) -> Lets:
-        """Return the features that the quantities `wanted` need, each after those whose current values it reads.
+        """Return the features that the `wanted` quantities need, each after those whose current values it reads.
 
-        A feature that is read only by `prev` may come anywhere, because that value is from the previous step. Problems
-        are added for circles and for too many features.
+        A feature that is read only by `prev` may come anywhere, because its value is from the previous step. Circular
+        definitions and too many features are added to the problems.
         """
         ordered: dict[str, Node] = {}
         open_names: list[str] = []
@@ -119,16 +120,16 @@ class Parts:
         while waiting:
             for name in waiting:
                 visit(name)
-            # Add the features that are read only by `prev`, sorted, so that equal texts give equal policies.
+            # Add features that are read only by `prev`, in sorted order, so that equal texts give equal policies.
             remembered = frozenset().union(*(remembered_in(node) for node in ordered.values())) & lets.keys()
             waiting = sorted(remembered - ordered.keys()) if not self.problems else []
         most = most_features(self.task)
-        if len(ordered) > most:  # features kept from the incumbent count, too: the policy's own text must read back
+        if len(ordered) > most:  # including those of the incumbent, because the policy's own text must read back
             self.problems.add(None, f"the policy has {len(ordered)} features", f"use at most {most}")
         return tuple(ordered.items())
 
     def _read(self, lines: Sequence[Line]) -> None:
-        """Read the statements of a text; stop at the first feature beyond the maximum."""
+        """Read all statements; stop at the first feature beyond the maximum."""
         lines = self._with_own_names(lines)
         defined = (line.name for line in lines if line.word == "let" and is_name(line.name))
         self._known = list(dict.fromkeys((*self._known, *defined)))
@@ -140,7 +141,7 @@ class Parts:
         for line in lines:
             try:
                 if (form := self._statement(line)) is not None:
-                    self.form[line.line] = with_comment(form, line.comment)
+                    self.clean_lines[line.line] = with_comment(form, line.comment)
             except ExpressionError as error:
                 self.problems.refuse(line.line, error)
             if (count := len(self.lets)) > most:
@@ -149,10 +150,10 @@ class Parts:
         self._separate()
 
     def _with_own_names(self, lines: Sequence[Line]) -> Sequence[Line]:
-        """Return the lines with another name for each feature of the task that they define differently.
+        """Rename each feature of the task that the lines define in another way.
 
-        `let turn = 2*turn` becomes `let turn_2 = 2*turn`, and other lines read `turn_2`. In a table without a header
-        nothing is renamed, since its columns are those of the task, and `_let` refuses the definition.
+        `let turn = 2*turn` becomes `let turn_2 = 2*turn`, and other lines then read `turn_2`. A table without a header
+        has the task's own columns, so nothing is renamed and `_let` refuses the definition.
         """
         names, features = {name.lower() for name in self._known}, dict(self.task.features)
         header = any(line.word == "|" and not names.isdisjoint(map(str.lower, line.cells)) for line in lines)
@@ -165,7 +166,7 @@ class Parts:
         read = re.compile(rf"(prev\(\s*)?\b({'|'.join(new)})\b")
 
         def renamed(line: Line) -> Line:
-            # In its own definition the name is the task's feature, except for its last value.
+            # In its own definition, the name means the task's feature, except in `prev`.
             text = read.sub(lambda m: m[0] if m[2] == line.name and not m[1] else f"{m[1] or ''}{new[m[2]]}", line.text)
             return replace(
                 line,
@@ -177,9 +178,9 @@ class Parts:
         return list(map(renamed, lines))
 
     def _statement(self, line: Line) -> str | None:
-        """Read one statement; return its line without markup if it belongs to the policy's `form`.
+        """Read one statement; return its line without markup if it is a line of the policy.
 
-        Raises ExpressionError if it cannot be read.
+        Raise ExpressionError if it cannot be read.
         """
         if (key := self._owner(line)) is not None:
             left = (line.name, "") if line.word == "=" else (line.word, line.name)
@@ -219,7 +220,7 @@ class Parts:
         return refusal(found, "write `NAME = EXPRESSION` or a row `| ... |`, and prose outside the block or after `#`")
 
     def _owner(self, line: Line) -> str | None:
-        """Return the key of the entry of `STATEMENTS` that a line belongs to; None for a line of the policy itself."""
+        """Return the key in `STATEMENTS` of the statement on a line; None for a line of the policy itself."""
         for key, one in STATEMENTS.items():
             if line.word == "=" and line.name in one.names:
                 return key if line.name not in self._known and self._output(line.name) is None else None
@@ -237,7 +238,7 @@ class Parts:
         if not self._task_defines(name, line.text):
             if taken := self._taken(name):
                 raise refusal(f"`{name}` is already {taken}", "choose another name for the feature")
-            # Define the name even if its expression cannot be read: lines that use it then cause no further problem.
+            # Define the name even if its expression cannot be read, so that its uses are not problems, too.
             self.lets.setdefault(name, NOTHING)
             self._define(line, self._parsed(line.text, self._private_names))
         return f"let {name} = {line.text}"
@@ -247,13 +248,13 @@ class Parts:
         self.lets[line.name] = node
 
     def _once(self, line: Line, left: str, is_same: bool) -> None:
-        """Note the line that defines something; refuse a later line that is not the same."""
-        first = self.lines.setdefault(left, line.line)
+        """Note the first line with this left-hand side; refuse a later line that is not the same."""
+        first = self.first_lines.setdefault(left, line.line)
         if not is_same:
             raise refusal(f"`{left}` has another right-hand side than on line {first}", "write it once")
 
     def _separate(self) -> None:
-        """Move features that need private names to `private`; refuse a policy that uses them."""
+        """Move features that need private names to `private`; a policy that reads these is a problem."""
         names = self._private_names
         hidden = names - {*self._action_parts}  # `prev(ACTION)` is for everyone
         moved = {n: node for n, node in self.lets.items() if names_in(node) & names or read_by([node]) & hidden}
@@ -264,15 +265,15 @@ class Parts:
         used = read_by(self.equations.values()) | self.bins.keys() | {*(self.header.cells if self.header else ())}
         for name in sorted(used & self.private.keys()):
             found = f"`{name}` reads the action of the step or another value that a policy cannot know"
-            self.problems.add(self.lines[name], found, "give the policy features that read neither")
+            self.problems.add(self.first_lines[name], found, "give the policy features that read neither")
 
     def _bins(self, line: Line) -> str:
         name, edges = line.name, line.cells[:MOST_EDGES]
         if name not in self._known:
             raise ExpressionError(unknown_name(name, self._known))
         earlier = self.bins.get(name)
-        self.lines.setdefault(f"bins {name}", line.line)
-        # Keep the number of bins even if an edge cannot be read, so that rows with these bins are no problem.
+        self.first_lines.setdefault(f"bins {name}", line.line)
+        # Keep the number of bins even if an edge cannot be read, so that rows with these bins are not problems, too.
         self.bins[name] = Dimension(name, tuple(map(float, range(len(edges)))))
         if len(line.cells) > MOST_EDGES:
             raise refusal(f"{name} has {len(line.cells):,} bin edges", f"write at most {MOST_EDGES}")
@@ -294,8 +295,8 @@ class Parts:
             return None  # prose with a pipe in it, such as |angle|
         if not names.isdisjoint(lowered) and not any(map(looks_like_bins, lowered[:-1])):
             self.header = line
-            self.rows.clear()  # the last table counts: models repeat the old one before they improve it
-            self.form = {number: text for number, text in self.form.items() if not text.startswith("|")}
+            self.rows.clear()  # the last table counts, because models repeat the old one before they improve it
+            self.clean_lines = {number: text for number, text in self.clean_lines.items() if not text.startswith("|")}
         else:
             self.rows.append(line)
         return row_line(line.cells)
@@ -305,7 +306,7 @@ class Parts:
         if (output := self._output(name)) is not None:
             return self._equation(line, output)
         if is_name(name) and not self._taken(name):
-            # Without `let`: a feature if its expression can be read and something uses it.
+            # A feature without `let`, if its expression can be read and something uses it.
             if name in self.bare and name not in self.lets:  # a rambling reply repeats itself
                 return None
             self.bare.setdefault(name, line.line)
@@ -326,14 +327,14 @@ class Parts:
     def _equation(self, line: Line, name: str) -> str | None:
         node = self._parsed(line.text)
         self._once(line, name, self.equations.setdefault(name, node) == node)
-        return f"{name} = {line.text}" if self.lines[name] == line.line else None
+        return f"{name} = {line.text}" if self.first_lines[name] == line.line else None
 
     def _parsed(self, text: str, further: Set[str] = frozenset()) -> Node:
         known = [*self._known, *sorted(further)]
         return parse_expression(text, known, self._action_parts, self.task.text_names)
 
     def _task_defines(self, name: str, text: str) -> bool:
-        """Whether the task defines the same feature: `to_text(whole=True)` repeats its definitions."""
+        """Whether the task defines the same feature, as in texts of `to_text(whole=True)`."""
         own = dict(self.task.parsed_features).get(name)
         try:
             return own is not None and own == self._parsed(text)
@@ -341,9 +342,9 @@ class Parts:
             return False
 
     def _taken(self, name: str) -> str:
-        """Describe what already has this name, ignoring case; empty if the name is free.
+        """Describe what has this name already, ignoring case; empty if the name is free.
 
-        A feature of exactly this name does not count.
+        A feature with exactly this name does not count.
         """
         kinds = {"an action": self._outputs, "a quantity of the task": self.task.quantity_names}
         for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
@@ -353,7 +354,7 @@ class Parts:
         return next((f"a feature, `{other}`" for other in same), "")
 
     def _output(self, left: str) -> str | None:
-        """Return the output that a left-hand side means, such as `left`, `score_left`, `score(left)` or `action[0]`."""
+        """Return the output meant by a left-hand side such as `left`, `score_left`, `score(left)` or `action[0]`."""
         words = [word for word in re.split(r"[\s\[\]()]+", left) if word]
         candidates = ["_".join(words), words[-1]]
         for prefix in ("score_", "score"):

@@ -1,6 +1,6 @@
-"""The base class of all policies, which act on one observation or a million, and are written as text and saved."""
+"""The base class of all policies: acting on one observation or many, writing as text, saving and loading."""
 
-# Imports inside functions keep the start-up time of a saved policy short: acting does not need them.
+# Some imports are inside functions, because acting does not need them: a saved policy then starts sooner.
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Actions = npt.NDArray[Any]
 FORMAT = "policygen-policy/1"
 BEST = "best.json"  # the best policy of a run, in its folder
 _LARGEST = 2**28  # characters of a saved policy
-ROWS_AT_A_TIME = 16_384  # rows computed together: their columns fit in the processor's cache
-# Every kind of policy by its name; defining a class adds it.
+ROWS_AT_A_TIME = 16_384  # rows computed at a time, so that their columns fit in the processor's cache
+# Every kind of policy, by name; defining a subclass adds it.
 KINDS: dict[str, type[Policy]] = {}
-# A phrase, a name or a number in a policy's text, as `size` counts them.
+# A phrase, name or number in a policy's text, for `size`.
 _COUNTED = re.compile(r'"[^"]*"|[^\W\d]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?')
 _LIMITED = re.compile(r"\btune\(([^,()]*),[^()]*\)")
 _KEYWORDS = frozenset(("let", "bins", "fixed", "and", "or", "not"))
@@ -51,9 +51,9 @@ class Policy(ABC):
     """The base class of every policy kind.
 
     Attributes:
-        task: the environment's interface; names in the policy are its names.
-        lets: features the policy defines itself, after those of the task, each over quantities before it.
-        comments: those of its author, for `to_text`; they affect neither actions nor the comparison of policies.
+        task: the environment's interface, which gives the names in the policy.
+        lets: the policy's own features, after those of the task, each defined in terms of quantities before it.
+        comments: its author's comments, for `to_text`; they affect neither actions nor equality.
     """
 
     task: Task
@@ -61,13 +61,15 @@ class Policy(ABC):
     comments: Comments = field(default_factory=dict, compare=False, kw_only=True)
 
     kind: ClassVar[str]
-    independent: ClassVar[bool] = True  # decisions depend only on the episode, so other processes may play it
+    independent: ClassVar[bool] = (
+        True  # whether decisions depend only on the episode, so that other processes may play it
+    )
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.kind] = cls
 
     def __repr__(self) -> str:
-        """Describe the policy in one line; `to_text` returns all of it."""
+        """Describe the policy in one line; `to_text` returns the whole text."""
         lines = self.to_text().count("\n") + 1
         return f"<{type(self).__name__} for {self.task.name}, {lines} line{'s' * (lines > 1)} of text>"
 
@@ -76,7 +78,7 @@ class Policy(ABC):
 
     @abstractmethod
     def decided(self, lowering: Lowering) -> list[int]:
-        """Add the steps of the decision; return one for each actuator, or a single one for the whole action."""
+        """Add the steps of the decision; return one step for each actuator, or a single one for the whole action."""
 
     @cached_property
     def program(self) -> Program:
@@ -87,19 +89,19 @@ class Policy(ABC):
 
     @property
     def decision_parts(self) -> int:
-        """Number of results of the program that are the decision; the others are the next memory."""
+        """How many results of the program are the decision; the others are the next memory."""
         return len(self.program.results) - len(self.remembers)
 
     @property
     def finds_whole_action(self) -> bool:
-        """Whether the decision is one step, which looks the whole action up."""
+        """Whether a single step, a look-up, finds the whole action."""
         return self.program.table is not None
 
     @cached_property
     def step(self) -> RowFunction:
-        """The function from an observation, and the memory if there is one, to the action; it updates the memory.
+        """The function from an observation to the action, given lists of d floats and, with memory, of m floats.
 
-        Its arguments are lists of d and m floats; the memory of the first step is a row of `start`.
+        It updates the memory in place; at the first step, the memory is a row of `start`.
         """
         parts = self.decision_parts
 
@@ -121,11 +123,11 @@ class Policy(ABC):
 
     @cached_property
     def _computes(self) -> bool:
-        """Whether a decision takes more than a look-up of observations."""
+        """Whether a decision takes more than looking up observations."""
         return any(step.op not in ("input", "number", "look_up") for step in self.program.steps)
 
     def _computed(self, columns: npt.NDArray[Any]) -> tuple[Actions, Sequence[Any]]:
-        """Return n actions and the columns of the next memory, for columns of observed and remembered numbers."""
+        """Return n actions and the columns of the next memory, given columns of observed and remembered numbers."""
         parts = self.decision_parts
         if self._computes and (columns.dtype != np.float64 or not columns.flags.c_contiguous):
             columns = columns.astype(np.float64, order="C")
@@ -134,14 +136,14 @@ class Policy(ABC):
         return self.as_actions(results[:parts], columns.shape[1]), results[parts:]
 
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
-        """Return n actions for the result of `reader.columns`: a column for each of `reader.names`."""
+        """Return n actions, given a column for each of `reader.names` as `reader.columns` returns them."""
         lowering = Lowering((), self.reader.names)
         function = column_function(lowering.program(self.decided(lowering)))
         with np.errstate(all="ignore"):
             return self.as_actions(function([np.asarray(one, np.float64) for one in quantities]), len(quantities[0]))
 
     def as_actions(self, decided: Sequence[Any], n: int) -> Actions:
-        """Return the values of the steps of `decided` as n actions."""
+        """Convert the values of the steps of `decided` to n actions."""
         if self.finds_whole_action:
             return np.asarray(decided[0])
         if self.task.action_space == "discrete":
@@ -165,7 +167,7 @@ class Policy(ABC):
             raise self.reader.refusal(observation) from None
 
     def controller(self) -> Controller:
-        """Return a controller, which takes an environment's own observations (Dict, Tuple, array, index) one by one."""
+        """Return a controller, which takes the environment's observations (Dict, Tuple, array, index) one by one."""
         return Controller(self)
 
     def predict(
@@ -175,20 +177,20 @@ class Policy(ABC):
         episode_start: npt.ArrayLike | None = None,
         deterministic: bool = True,
     ) -> tuple[Any, npt.NDArray[np.float64] | None]:
-        """Return actions in the form of Stable-Baselines3.
+        """Return actions as models of Stable-Baselines3 do.
 
         Args:
             observation: one observation or a batch of n: an array, or a mapping with an array for each key. An array
-                with one dimension more than an observation is a batch; so is any input with `episode_start` per row.
-            state: the memory of a policy that `remembers`, as the last call returned it; None at first.
-            episode_start: whether each row begins an episode, and so has no memory yet, shape (n,).
-            deterministic: ignored, because policies are always deterministic.
+                with one more dimension than an observation is a batch; so is any input with an `episode_start` array.
+            state: the memory of a policy that `remembers`, as returned by the last call; None at first.
+            episode_start: whether each row begins an episode, and so has no memory yet; shape (n,).
+            deterministic: ignored; policies are always deterministic.
 
         Returns:
-            The actions, shape (n, ...), or a single one; and the next state, None for a policy without memory.
+            The actions, shape (n, ...), or a single one; and the next state, which is None without memory.
 
         Raises:
-            PolicyError: the observations are not those of the policy's environment.
+            PolicyError: the observations do not fit the policy's environment.
         """
         task, count = self.task, len(self.remembers)
         batched = episode_start is not None and np.ndim(episode_start) > 0
@@ -210,9 +212,9 @@ class Policy(ABC):
         """Return the policy in the policy language; `parse` reads it back for the same task.
 
         Args:
-            whole: include the task's own features and grid if the policy needs them, so that the text is complete
-                without the task file.
-            plain: leave the author's comments out; equal policies have equal plain texts. Ignored if `whole`.
+            whole: include those features of the task that the policy needs, and the grid of a table, so that the text
+                is complete without the task file.
+            plain: leave out the author's comments, so that equal policies have equal texts. Ignored if `whole`.
         """
         text = self._to_text(whole=True) if whole else self._plain
         if not self.comments or (plain and not whole):
@@ -225,10 +227,10 @@ class Policy(ABC):
 
     @property
     def size(self) -> int:
-        """The count of numbers and names (of quantities, functions and choices) in the plain text.
+        """How many numbers and names (of quantities, functions and choices) the plain text has.
 
-        Every occurrence counts. Definitions of the task's features and bins are not in the text and do not count, nor
-        do keywords, `fixed` and the limits in `tune`.
+        Every occurrence counts. Keywords, `fixed` and the limits in `tune` do not count, nor do definitions of the
+        task's features and bins, which are not in the text.
         """
         counted = _COUNTED.findall(_LIMITED.sub(r"\1", self._plain))
         return sum(found not in _KEYWORDS for found in counted)
@@ -239,28 +241,28 @@ class Policy(ABC):
 
     @abstractmethod
     def _to_record(self) -> dict[str, Any]:
-        """Return the content of a saved file other than the task."""
+        """Return the contents of a saved file that are specific to this kind of policy."""
 
     @classmethod
     @abstractmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> Policy:
-        """Read the record that `_to_record` wrote; `names` are the quantities that expressions may read."""
+        """Read a record that `_to_record` wrote; expressions may read the quantities `names`."""
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """Names of the values that the policy remembers from one step to the next; empty for most policies."""
+        """Names of the values that the policy remembers from one step to the next, if any."""
         return self.reader.remembered
 
     def start(self, episodes: int) -> npt.NDArray[np.float64]:
-        """Return the memory at the start of some episodes, for `act`: shape (episodes, m), all NaN."""
+        """Return the memory for `act` at the start of episodes: shape (episodes, m), all NaN."""
         return np.full((episodes, len(self.remembers)), np.nan)
 
     def act(self, observations: npt.ArrayLike, memory: npt.NDArray[np.float64] | None = None) -> Actions:
-        """Return the actions for a batch.
+        """Return the actions for a batch of observations.
 
         Args:
             observations: flattened observations, shape (n, d), or (d,) for a single one.
-            memory: for a policy that `remembers`: the array from `start(n)`, or rows of it; updated in place.
+            memory: for a policy that `remembers`, the array from `start(n)` or rows of it; updated in place.
 
         Returns:
             For Discrete actions int64 of shape (n,), for MultiDiscrete int64 (n, m), for Box float32 (n, m) inside the
@@ -293,7 +295,7 @@ class Policy(ABC):
         return actions
 
     def begin(self, episodes: int, /) -> Policy | MemoryDecider:
-        """Return a decider of episodes that are played side by side: the policy itself if it has no memory."""
+        """Return a decider for episodes that are played side by side: without memory, the policy itself."""
         return MemoryDecider(self, episodes) if self.remembers else self
 
     def decide(
@@ -302,13 +304,13 @@ class Policy(ABC):
         """Return the actions in the episodes `indices`; see `policygen.episodes.trajectory.Decider`."""
         if isinstance(observations, np.ndarray):
             return self.act(observations)
-        # Separate rows are few. Up to some tens of rows, single decisions cost less than a batch, and their results
-        # never depend on the number of rows.
+        # Separate rows are few. Up to a few dozen rows, single decisions cost less than a batch, and their results do
+        # not depend on the number of rows.
         act = self.step
         return [act(observation.tolist()) for observation in observations]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Compiled functions, cached on the object, cannot be pickled; the copy compiles them again.
+        # The compiled functions cached on the object cannot be pickled; the copy compiles them again.
         values = (getattr(self, field.name) for field in fields(self) if not field.kw_only)
         return partial(type(self), comments=self.comments), tuple(values)
 
@@ -319,7 +321,7 @@ class Policy(ABC):
         return Reader(self.task, self.lets, self.names_read(), frozenset().union(*previous))
 
     def names_read(self) -> frozenset[str]:
-        """Return the names of the quantities that the decision reads directly, not through features."""
+        """Return the names of the quantities that the decision reads directly, rather than through features."""
         return frozenset().union(*(names_in(node) for _, node in self.formulas()))
 
     def formulas(self) -> list[tuple[str, Node]]:
@@ -327,7 +329,7 @@ class Policy(ABC):
         return []
 
     def save(self, path: str | Path) -> None:
-        """Write the policy, its task's interface and its text to a JSON file, atomically.
+        """Write the policy, the interface of its task, and its text to a JSON file, atomically.
 
         Raises:
             LogbookError: the file cannot be written.
@@ -340,10 +342,10 @@ class Policy(ABC):
         write_atomically(Path(check_name(path)), json.dumps(self.to_record(), indent=1))
 
     def to_record(self, *, task: bool = True) -> dict[str, Any]:
-        """Return the content of a saved file, as JSON values.
+        """Return the contents of a saved file as JSON values.
 
         Args:
-            task: whether to include the task's interface.
+            task: whether to include the interface of the task.
         """
         return {
             "format": FORMAT,
@@ -357,13 +359,13 @@ class Policy(ABC):
 
     @staticmethod
     def load(path: str | Path) -> Policy:
-        """Read a policy saved with `save`.
+        """Read a policy that `save` wrote.
 
         Args:
-            path: the file, or the folder of a run, for its best policy.
+            path: the file; or the folder of a run, for its best policy.
 
         Raises:
-            PolicyError: there is no such file, or it is not a policy.
+            PolicyError: the file does not exist or holds no policy.
         """
         if os.path.isdir(path):
             path = os.path.join(path, BEST)
@@ -379,10 +381,10 @@ class Policy(ABC):
 
 
 class MemoryDecider:
-    """The decider of a policy with memory, for several episodes side by side, each with its own memory.
+    """A decider for a policy with memory, for episodes side by side, each with its own memory.
 
-    It decides row by row, because numpy's sine of a batch may differ in the last bit from the sine of one number. So
-    an episode is the same however many are played side by side.
+    It decides row by row, because numpy's sine of a batch may differ in the last bit from that of a single number. So
+    an episode does not depend on how many are played side by side.
     """
 
     def __init__(self, policy: Policy, episodes: int) -> None:
@@ -396,14 +398,14 @@ class MemoryDecider:
 
 
 class Controller:
-    """A policy as a function from an environment's own observations, as `env.step` returns them, to its actions.
+    """A policy as a function from the environment's observations, as `env.step` returns them, to its actions.
 
         controller = policy.controller()
         observation, _ = env.reset()
         observation, *_ = env.step(controller(observation))
 
-    It needs neither the environment nor Gymnasium, because the policy's task describes the observation space. If the
-    policy has memory, the controller keeps it from call to call; call `reset` when an episode begins.
+    It needs neither the environment nor Gymnasium, because the policy's task describes the observation space. It keeps
+    the memory of a policy from call to call; call `reset` when an episode begins.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -419,10 +421,10 @@ class Controller:
         """Return the action for one observation.
 
         Args:
-            observation: a number, an array, or a mapping or sequence of these, as the environment gives it.
+            observation: a number, an array, or a mapping or sequence of these, as the environment returns it.
 
         Returns:
-            The action for the environment's `step`, of the type, shape and dtype that `action_space.sample()` returns:
+            The action for `env.step`, with the type, shape and dtype that `action_space.sample()` returns:
             np.int64 for Discrete, an array for MultiDiscrete and Box, a tuple or dictionary of these for others.
 
         Raises:
@@ -444,12 +446,12 @@ def let_lines(lets: Lets) -> list[str]:
 class _PolicyRecord:
     kind: str
     lets: dict[str, str]
-    task: dict[str, Any] = field(default_factory=dict)  # not needed where the task is known
+    task: dict[str, Any] = field(default_factory=dict)  # may be missing where the task is known
     text: Any = None
 
 
 def check_head(record: Any) -> None:
-    """Refuse a record whose format or kind is not that of a saved policy; the policy itself is not read.
+    """Check that a record has the format and a kind of a saved policy, without reading the policy.
 
     Raises:
         PolicyError: the format or the kind is missing or unknown.
@@ -462,10 +464,10 @@ def check_head(record: Any) -> None:
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:
-    """Read a policy from the record that `Policy.to_record` returned.
+    """Read a policy from a record that `Policy.to_record` returned.
 
     Args:
-        task: the policy's task; None: the task in the record.
+        task: the policy's task; None: the one in the record.
 
     Raises:
         PolicyError: the record is not a policy, or is damaged.

@@ -1,4 +1,4 @@
-"""Conversion between an environment's own observations and actions, and the rows of numbers of a policy."""
+"""Conversion between the observations and actions of an environment and the rows of numbers of a policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policygen.tasks.task import Task
 
 
 def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
-    """Flatten one observation to shape (d,), in single precision.
+    """Flatten one observation to a row of shape (d,) in single precision.
 
     Raises:
         PolicyError: it does not have the structure of the task's observations.
@@ -28,7 +28,7 @@ def row_of(task: Task, observation: Any) -> npt.NDArray[Any]:
 
 
 def _single_precision(row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert numbers to float32: trajectories hold observations in this precision, and scores come from these."""
+    """Convert numbers to float32, the precision of the observations from which a policy decided when it was scored."""
     with np.errstate(over="ignore"):
         return row.astype(np.float32, copy=False) if row.dtype.kind in "biuf" else row
 
@@ -45,10 +45,10 @@ def _described(layout: Layout | TextPart | None) -> str:
 
 
 def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray[Any], bool]:
-    """Flatten one observation, or a batch of n from a vectorised environment, to shape (n, d); see `row_of`.
+    """Flatten one observation, or a batch of n from a vectorised environment, to rows of shape (n, d); see `row_of`.
 
     Returns:
-        The rows, and whether `observation` is a single one. If `batched`, it is a batch; else its shape decides.
+        The rows, and whether `observation` is a single one. Unless it is `batched`, its shape decides.
 
     Raises:
         PolicyError: it is neither one observation nor a batch.
@@ -66,7 +66,7 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
         row = flatten(layout, observation)
         if row.size == width and not batched:
             return _single_precision(row.reshape(1, width)), True
-        # Observation i of a batch consists of entry i of every part.
+        # In a batch, observation i consists of entry i of every part.
         named = isinstance(observation, Mapping)
         singles = zip(*(observation.values() if named else observation), strict=True)
         each = (flatten(layout, dict(zip(observation, one, strict=True)) if named else one) for one in singles)
@@ -78,10 +78,10 @@ def rows_of(task: Task, observation: Any, *, batched: bool) -> tuple[npt.NDArray
 
 
 def in_environment_form(task: Task, actions: Any, *, single: bool) -> Any:
-    """Convert actions to the environment's own form.
+    """Convert actions to the form that the environment takes.
 
     Returns:
-        The first action if `single`; else all, as an array, or as a list for a Dict or Tuple.
+        The first action if `single`; otherwise all of them, as an array, or as a list if they are a Dict or Tuple.
     """
     if task.action_layout is None:
         return np.asarray(actions[0]) if single else actions

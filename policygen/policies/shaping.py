@@ -1,6 +1,6 @@
 """Reward shaping for tuning: an objective that replaces the reward, and a potential for learners.
 
-Both are written beside a policy but are not part of it. They guide the search; the score remains the return.
+Both stand beside a policy in a reply, but are not part of it. They guide the search; the score is still the return.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ Column = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """The lines `objective = EXPRESSION` and `potential = EXPRESSION` of a proposal, as text; either may be empty."""
+    """The right sides of `objective = EXPRESSION` and `potential = EXPRESSION` in a proposal; either may be empty."""
 
-    # The features that they need, each after those that it reads. They keep the proposed constants, because tuning must
-    # not change the measure by which it is judged.
+    # The names and definitions of the features that they need, each after those that it reads. Their constants stay as
+    # proposed, because tuning must not change the measure by which it is judged.
     lets: tuple[tuple[str, str], ...] = ()
-    objective: str = ""  # replaces the reward; tuning maximises its sum over the steps of an episode
+    objective: str = ""  # replaces the reward: tuning maximises its sum over the steps of an episode
     # The value of a state for a learner, whose reward increases by discount * potential(after) - potential(before); the
     # potential is 0 after termination. This does not change which policy is best (Ng, Harada and Russell 1999, "Policy
     # invariance under reward transformations").
     potential: str = ""
 
     def to_text(self) -> str:
-        """Return its lines in the policy language; `parse` reads them back."""
+        """Return the shaping as lines of the policy language, which `parse` reads back."""
         lets = [(f"let {name}", text) for name, text in self.lets]
         stated = [*lets, (OBJECTIVE, self.objective), (POTENTIAL, self.potential)]
         return "\n".join(f"{name} = {text}" for name, text in stated if text)
 
 
 class Measure:
-    """The objective and the potential of a `Shaping`, compiled for computation.
+    """The objective and the potential of a `Shaping`, compiled.
 
     Attributes:
-        objective, potential: the expressions; None without one.
+        objective, potential: the expressions; None if the shaping has none.
 
     Raises:
         PolicyError: the shaping does not fit the task.
@@ -77,11 +77,11 @@ class Measure:
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """Names of the values of the previous step that the objective reads; usually empty."""
+        """Names of the previous values that the objective reads, if any."""
         return self._reader.remembered
 
     def objectives(self, observations: Array, actions: Array, rewards: Array) -> Column:
-        """Return the objective of each of n steps, shape (n,); it must not read previous values.
+        """Return the objective at each of n steps, shape (n,); it must not read previous values.
 
         Args:
             observations: shape (n, d).
@@ -101,14 +101,14 @@ class Measure:
         return sums
 
     def _of_steps(self, quantities: Sequence[Array], actions: Array, rewards: Array) -> Column:
-        """Return the objective at n steps, shape (n,), made finite."""
+        """Return the objective at each of n steps, shape (n,), with finite values."""
         columns = [*quantities, *self._decided(actions), np.asarray(rewards, np.float64)]
         with np.errstate(all="ignore"):
             (values,) = self._objective(columns)
         return finite(np.broadcast_to(values, len(rewards)).astype(np.float64))
 
     def potentials(self, observations: Array) -> Column:
-        """Return the potential, shape (n,), of states observed as shape (n, d); zeros without a potential."""
+        """Return the potential of n states, shape (n,), given observations of shape (n, d); 0 without a potential."""
         quantities = self._potential_reader.columns(np.asarray(observations, np.float64).T)
         with np.errstate(all="ignore"):
             (values,) = self._potential(quantities)

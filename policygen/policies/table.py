@@ -1,4 +1,4 @@
-"""Table policies: an action for every cell of a grid, looked up by numpy, and written as few rows."""
+"""Table policies: an action for every cell of a grid, looked up with numpy and written in few rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from policygen.tasks.records import checked, grid_from_record, grid_to_record
 from policygen.tasks.task import Task
 
 Box = tuple[tuple[int, ...], ...]  # the bins in each dimension
-Leaf = tuple[Box, int]  # cells with the same action: their bins, and the index of the action
+Leaf = tuple[Box, int]  # the bins of cells that share an action, and the index of the action
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of a table: the bins that it covers in each dimension, and the action (a number per actuator)."""
+    """A row of a table: the bins that it covers in each dimension, and its action, as a number per actuator."""
 
     bins: Box
     action: tuple[float, ...]
@@ -42,10 +42,10 @@ class _TableRecord:
 
 @dataclass(frozen=True, repr=False)
 class TablePolicy(Policy):
-    """A table over a grid; the first row that covers a cell gives its action.
+    """A table over a grid: the first row that covers a cell gives its action.
 
     Raises:
-        PolicyError: a cell has no row, a row does not fit the grid or the action space, or the grid bins an unknown
+        PolicyError: a cell is not covered, a row does not fit the grid or the action space, or the grid bins an unknown
             quantity.
     """
 
@@ -87,7 +87,7 @@ class TablePolicy(Policy):
         lets: Lets = (),
         comments: Comments | None = None,
     ) -> TablePolicy:
-        """Return the table with `actions[cell]` in each cell, in as few rows as a greedy decision tree finds.
+        """Return the table with `actions[cell]` in each cell, in the few rows that a greedy decision tree finds.
 
         Args:
             actions: shape (cells,) or (cells, actuators).
@@ -133,8 +133,8 @@ class TablePolicy(Policy):
         return self.reader.cells(observations)
 
     def decided(self, lowering: Lowering) -> list[int]:
-        """Add the steps of the decision; return the one that looks up the whole action."""
-        # Bins are those of the observations themselves: NaN belongs to the top bin.
+        """Add the steps of the decision; return the step that looks up the whole action."""
+        # Observations are binned as they are, so that NaN is in the top bin.
         binned = [lowering.inputs.get(name, lowering.named[name]) for name in self.grid.names]
         return [lowering.look_up(binned, self.grid, self.actions)]
 
@@ -161,7 +161,7 @@ class TablePolicy(Policy):
     @classmethod
     def _from_record(cls, record: Any, task: Task, lets: Lets, names: Sequence[str]) -> TablePolicy:
         read = checked(_TableRecord, record, "damaged policy")
-        # The constructor refuses empty rows and bins that are not integers.
+        # The constructor refuses rows that are empty and bins that are not integers.
         rows = (row or ((),) for row in read.rules)
         rules = tuple(Rule(row[:-1], tuple(map(float, row[-1]))) for row in rows)  # type: ignore[arg-type]
         return cls(task, lets, grid_from_record(read.grid), rules)
@@ -171,7 +171,7 @@ class TablePolicy(Policy):
 
 
 def dense_table(rules: Sequence[Rule], shape: tuple[int, ...], actuators: int) -> npt.NDArray[np.float64]:
-    """Return the action of each cell, shape (cells, actuators); NaN for cells without a rule."""
+    """Return the action of each cell, shape (cells, actuators); NaN where no rule covers it."""
     actions = np.full((*shape, actuators), np.nan)
     for rule in reversed(rules):
         actions[_block(rule)] = rule.action
@@ -179,7 +179,7 @@ def dense_table(rules: Sequence[Rule], shape: tuple[int, ...], actuators: int) -
 
 
 def _block(rule: Rule) -> Any:
-    """Return the index of the cells that a rule covers: slices if its bins are ranges, which is 20 times as fast."""
+    """Return an index of the cells that a rule covers; for ranges of bins, slices, which are 20 times as fast."""
     ranges = [slice(bins[0], bins[-1] + 1) for bins in rule.bins]
     if all(bins == tuple(range(at.start, at.stop)) for bins, at in zip(rule.bins, ranges, strict=True)):
         return tuple(ranges)
@@ -187,7 +187,7 @@ def _block(rule: Rule) -> Any:
 
 
 def uncovered(grid: Grid, dense: npt.NDArray[np.float64]) -> str:
-    """Describe the cells of a grid that have no row, given the `dense_table`; empty if all have one."""
+    """Describe the cells that no row covers, given the `dense_table`; empty if there are none."""
     (missing,) = np.isnan(dense[:, 0]).nonzero()
     if not len(missing):
         return ""
@@ -196,7 +196,7 @@ def uncovered(grid: Grid, dense: npt.NDArray[np.float64]) -> str:
 
 
 def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:
-    """Return the rules without those whose cells are all covered by earlier rules."""
+    """Drop rules whose cells are all covered by earlier rules."""
     covered = np.zeros(shape, np.bool_)
     kept = []
     for rule in rules:
@@ -208,9 +208,9 @@ def visible(rules: Sequence[Rule], shape: tuple[int, ...]) -> tuple[Rule, ...]:
 
 
 def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[Rule]:
-    """Return few rows that give each cell its action in `dense`, shape (cells, actuators).
+    """Return a small number of rows that give each cell its action in `dense`, shape (cells, actuators).
 
-    They are the joined leaves of a greedy decision tree. The action with most leaves becomes one last row of `*`.
+    They are the joined leaves of a greedy decision tree. The action with the most leaves becomes a last row of `*`.
     """
     kinds, codes = np.unique(dense, axis=0, return_inverse=True)
     leaves: list[Leaf] = []
@@ -233,7 +233,7 @@ def compressed(dense: npt.NDArray[np.float64], shape: tuple[int, ...]) -> list[R
 
 
 def _best_split(block: npt.NDArray[np.intp], kinds: int) -> tuple[int, int]:
-    """Return the axis and position of the split whose halves have the least entropy."""
+    """Return the axis and position of the split whose two parts have the least entropy."""
     best = (math.inf, 0, 1)
     for axis in range(block.ndim):
         lines = np.moveaxis(block, axis, 0).reshape(block.shape[axis], -1)
@@ -250,7 +250,7 @@ def _entropy(counts: npt.NDArray[Any]) -> float:
 
 
 def join_leaves(leaves: list[Leaf]) -> list[Leaf]:
-    """Join leaves with the same action that differ in a single dimension, until no two such leaves remain."""
+    """Join leaves that share an action and differ in a single dimension, until no such pair is left."""
     count = math.inf
     while len(leaves) < count:
         count = len(leaves)
