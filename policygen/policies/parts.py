@@ -51,7 +51,7 @@ class Parts:
         self.inherited = dict(incumbent.lets) if incumbent is not None else {}  # the incumbent's own features
         self.problems = Problems()
         self.lets: dict[str, Node] = {}  # features that the text defines; `NOTHING` for those that cannot be read
-        # Line numbers of `NAME = EXPRESSION` for names that are no outputs: features without `let`, or misspelt outputs.
+        # Line numbers of `NAME = EXPRESSION` for names that are not outputs: features without `let`, misspelt outputs.
         self.bare: dict[str, int] = {}
         self.bins: dict[str, Dimension] = {}  # the dimensions that `bins` lines state, by quantity
         self.header: Line | None = None  # of the last table
