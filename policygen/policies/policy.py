@@ -1,6 +1,6 @@
 """The base class of all policies: acting on one observation or many, writing as text, saving and loading."""
 
-# Some imports are inside functions, because acting does not need them: a saved policy then starts sooner.
+# Imports inside functions keep the start-up of a saved policy fast, because acting does not need them.
 
 from __future__ import annotations
 
