@@ -175,7 +175,7 @@ class ReplayBuffer:
             content = read(path, bytes, most=_LARGEST_FILE)
             with zipfile.ZipFile(io.BytesIO(content)) as archive:  # `save` compresses nothing
                 if sum(member.file_size for member in archive.infolist()) > len(content):
-                    raise ValueError("it is compressed; numpy.savez writes it uncompressed")
+                    raise ValueError("it is compressed, but policygen does not compress it")
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             check_mark({"format": str(arrays["format"])}, path, "episodes", _REMEDY)
@@ -226,14 +226,14 @@ def _episodes_in(arrays: Mapping[str, npt.NDArray[Any]]) -> list[Episode]:
     if not count:
         return []
     if lengths.min() < 0:
-        raise ValueError("`lengths` must be at least 0, the steps of each episode")
+        raise ValueError("`lengths`, the number of steps of each episode, has values below 0")
     sizes = {"episodes": count, "steps": steps, "rows": steps + count}
     for name, (kinds, dimensions, unit) in _ARRAYS.items():
         values = arrays[name]
         if values.dtype.kind not in kinds or values.ndim not in dimensions or len(values) != sizes[unit]:
             raise ValueError(
                 f"`{name}` has the type {values.dtype} and the shape {values.shape}; {count} episodes of {steps} steps "
-                f"together need {sizes[unit]} values of the kind `{kinds}`"
+                f"need {sizes[unit]} values of the kind `{kinds}`"
             )
     ends = np.cumsum(lengths)[:-1]
     acted, paid = (np.split(arrays[name], ends) for name in ("actions", "rewards"))

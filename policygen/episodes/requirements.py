@@ -73,13 +73,13 @@ class Violations:
 
     @property
     def basis(self) -> str:
-        """The number of episodes and the worst one: `of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
-        bound = f" (below {100 * self.upper:.2g}%)" if self.violated < self.episodes else ""
+        """The number of episodes and the worst one: `of 20 episodes (upper 95% bound 14%), worst 0.08 with seed 5`."""
+        bound = f" (upper 95% bound {100 * self.upper:.2g}%)" if self.violated < self.episodes else ""
         worst = f", worst {self.worst:.4g} with seed {self.seed}" if self.worst is not None else ""
         return f"of {self.episodes} episodes{bound}{worst}"
 
     def __str__(self) -> str:
-        """Format as one line: `overshoot: violated in 3 of 100 episodes (below 7.6%), worst 0.08 with seed 5`."""
+        """Format as one line: `overshoot: violated in 3 of 20 episodes (...), worst 0.08 with seed 5`, see `basis`."""
         return f"{self.name}: violated in {self.violated} {self.basis}"
 
 

@@ -55,7 +55,7 @@ class Score:
         if self.exact:
             return f"{number(self.mean)} (exact)"
         interval = f" [{number(self.ci95[0])}, {number(self.ci95[1])}]" if self.ci95 else ""
-        return f"{number(self.mean)}{interval} over {self.episodes} {kind_of_episodes(self.engine)}"
+        return f"{number(self.mean)}{interval} over {episode_words(self)}"
 
 
 _UNSEEDED = ", unseeded"
@@ -66,9 +66,11 @@ def engine_words(engine: str, task: Task) -> str:
     return engine + _UNSEEDED * task.unseeded
 
 
-def kind_of_episodes(engine: str) -> str:
-    """Return `episodes` or `unseeded episodes`, for descriptions of a score."""
-    return "unseeded episodes" if engine.endswith(_UNSEEDED) else "episodes"
+def episode_words(score: Score, which: str = "") -> str:
+    """Return the number of episodes in words, such as `100 fresh episodes` or `20 unseeded episodes`."""
+    unseeded = "unseeded" if score.engine.endswith(_UNSEEDED) else ""
+    noun = "episode" if score.episodes == 1 else "episodes"
+    return " ".join(filter(None, (str(score.episodes), which, unseeded, noun)))
 
 
 def number(value: float) -> str:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from policygen.episodes.score import NEGLIGIBLE, Score, first_episodes, half_interval, kind_of_episodes, number, reaches
+from policygen.episodes.score import (
+    NEGLIGIBLE,
+    Score,
+    episode_words,
+    first_episodes,
+    half_interval,
+    number,
+    reaches,
+)
 from policygen.llm import read_spec
 from policygen.runs import notes
 from policygen.runs.attempt import Attempt, Costs, Counts, Standing, best_of, costs_of, steps_played
@@ -183,7 +191,7 @@ def score_fact(section: str, name: str, score: Score, which: str = "", more: str
     if score.exact:
         return Fact(section, name, score.mean, basis=f"(exact) {_RETURN}, from the environment's transition table")
     low, high = score.ci95 or (None, None)
-    count = " ".join(filter(None, (str(score.episodes), which, kind_of_episodes(score.engine)))) + more
+    count = episode_words(score, which) + more
     return Fact(section, name, score.mean, low, high, f"{_RETURN} over {count}{', 95% interval' * bool(score.ci95)}")
 
 

@@ -37,7 +37,7 @@ def test_the_interval_is_students(n):
 
 def test_a_single_episode_has_no_interval_and_equal_returns_a_point():
     single = sampled(3.0)
-    assert (single.ci95, single.std, str(single)) == (None, 0.0, "3 over 1 episodes")
+    assert (single.ci95, single.std, str(single)) == (None, 0.0, "3 over 1 episode")
     assert sampled(*[500.0] * 5).ci95 == (500.0, 500.0)
 
 

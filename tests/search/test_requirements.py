@@ -42,7 +42,7 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
     assert not drifting.accepted
     assert "worse: it violates `rail` in " in said.out
     assert "; violates rail in " in said.out
-    assert "violations of rail: 0 of 20 episodes (below 14%), worst 0." in said.out
+    assert "violations of rail: 0 of 20 episodes (upper 95% bound 14%), worst 0." in said.out
     assert "violations of upright: 20 of 20 episodes, worst 0." in said.out
     final = {one["name"]: one for one in summary_of(folder)["final"]["violations"]}
     assert (final["rail"]["violated"], final["upright"]["violated"]) == (0, 20)
@@ -51,8 +51,8 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
     assert "- rail (always abs(position) <= 0.5): met in all 5 episodes, nearest value 0." in asked[1]
     assert "In the worst one, around the first violation (step position velocity angle spin" in asked[1]
     scored = line("eval", folder, "--episodes", 20)
-    assert "requirement rail: violated in 0 of 20 episodes (below 14%)" in scored.out
-    assert "violations of rail</th><td>0 of 20 episodes (below 14%)" in page_of(folder)
+    assert "requirement rail: violated in 0 of 20 episodes (upper 95% bound 14%)" in scored.out
+    assert "violations of rail</th><td>0 of 20 episodes (upper 95% bound 14%)" in page_of(folder)
     compared = line("compare", folder, "-o", "table.md")
     assert compared.code == 0, compared.err
     assert "| upright violated in 100% of episodes |" in Path("table.md").read_text()
