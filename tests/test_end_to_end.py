@@ -230,12 +230,3 @@ def test_replay_reproduces_a_run_offline(settings: dict[str, object]) -> None:
     assert outcome(again.folder)["best"] == outcome(first.folder)["best"]
     assert again.asks_a_model is True
     assert figure(again, "USD") == 0.0
-
-
-def test_a_person_pastes_replies_into_standard_input(tmp_path: Path) -> None:
-    pasted = f"{MALFORMED_LAKE}\nEND\n{ALWAYS_DOWN}\nEND\n{BEST_LAKE}\nEND\n"
-    done = in_a_process("run", "frozenlake", "--llm", "manual", "--iterations", 5, cwd=tmp_path, stdin=pasted)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("===== paste the reply here") == 3
-    folder = the_run(tmp_path / "results")
-    assert [figure(folder, name) for name in ("requests", "repairs", "attempts", "USD")] == [3, 1, 2, None]
