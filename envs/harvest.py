@@ -1,9 +1,9 @@
-"""Renew what the task files say of Gymnasium's simulators; for developers, when Gymnasium changes.
+"""Update what task files say about Gymnasium's simulators; run by developers when Gymnasium changes.
 
     python envs/harvest.py [FILE.toml | ID ...]
 
-It writes heights, facts and spaces below the line `MARK` of each file in `envs/gymnasium/`, and of each task of MuJoCo
-in `envs/`. Names and prose above that line are a person's. An ID without a file gets one, with the documentation.
+It writes heights, facts and spaces below the line `MARK`, in each file of `envs/gymnasium/` and in each MuJoCo task of
+`envs/`. Above that line, people write names and prose. An ID without a file gets one with Gymnasium's documentation.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ MARK = "# From here on written by envs/harvest.py, from Gymnasium and its simula
 
 
 def main() -> None:
-    """Renew the files that the command line names, or all."""
+    """Update the files that the command line names, or all."""
     warnings.simplefilter("ignore")
     named = [Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml" for name in sys.argv[1:]]
     for path in named or [*sorted(FOLDER.glob("*.toml")), *sorted(FOLDER.parent.glob("*.toml"))]:
         if not path.exists():
             task = task_from_gym(path.stem)
             path.write_text(draft_of(replace(task, about=task.documentation, facts=())), encoding="utf-8")
-        path.write_text(renewed(path), encoding="utf-8")
+        path.write_text(updated(path), encoding="utf-8")
         print(path.name, flush=True)
 
 
-def renewed(path: Path) -> str:
-    """Return the text of a task file with what its simulator says now."""
+def updated(path: Path) -> str:
+    """Return the text of a task file with the current facts of its simulator."""
     text, task = path.read_text(encoding="utf-8"), task_from_file(path, trust=True)
     env = make_env(task)
     if not (path.parent == FOLDER or has_model(env)):
@@ -77,14 +77,14 @@ def renewed(path: Path) -> str:
 
 # --- arguments, maps, probabilities ----------------------------------------------------------------------------------
 
-# Arguments that do not matter to a policy: images, files, and those that the time step already reflects.
+# Arguments that do not matter to a policy: images, files, and the parts of the time step.
 _NO_ARGUMENT = re.compile(
     r"render|camera|width|height|xml|frame_skip|^kwargs$|^self$|^desc$|in_observation$|from_observation$"
 )
 
 
 def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """Return the relevant arguments of the environment's constructor, by name: those given, else defaults."""
+    """Return the relevant arguments of the environment's constructor by name, as given or by default."""
     given = dict(env.spec.kwargs) if env.spec else {}
     return {
         name: given.get(name, parameter.default)
@@ -94,7 +94,7 @@ def arguments_in_force(env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 
 def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], about: str) -> list[str]:
-    """Describe the arguments in force, a map of letters, and the probabilities of an action's outcomes.
+    """Describe the arguments in force, the map of letters if there is one, and the probabilities of outcomes.
 
     Args:
         about: prose; arguments whose values it states are left out.
@@ -116,7 +116,7 @@ def describe_arguments(arguments: Mapping[str, Any], env: gym.Env[Any, Any], abo
 
 
 def _outcome_probabilities(env: gym.Env[Any, Any]) -> list[str]:
-    """Describe the probabilities of the outcomes that most actions have; nothing if unknown, or there is only one."""
+    """Describe the probabilities of the outcomes of most actions, if there are several."""
     known = getattr(env.unwrapped, "P", None)
     if not isinstance(known, dict) or not all(isinstance(actions, dict) for actions in known.values()):
         return []
@@ -151,7 +151,7 @@ def value_text(value: Any) -> str:
 
 # --- sentences on the simulator --------------------------------------------------------------------------------------
 
-MOST_CHARACTERS = 5_000  # of all sentences on a model; a longer description goes without positions
+MOST_CHARACTERS = 5_000  # characters of the facts about a model; longer ones are written without positions
 _LONGEST_LIST = 6  # longer lists of numbers are not constants
 
 # Constants that do not matter to a policy: images, windows, colours, and Gymnasium's own.
@@ -165,7 +165,7 @@ _NO_CONSTANT = re.compile(
 def simulator_facts(
     env: gym.Env[Any, Any], actions: Sequence[str], observations: Sequence[str], known: Collection[str]
 ) -> list[str]:
-    """Describe the system in sentences, the most useful first.
+    """Describe the system in sentences, beginning with the most useful ones.
 
     The facts about a MuJoCo model are its time step, actuators, joints, bodies and floor, in SI units and the initial
     pose. Those about any other environment are the constants in its code and, for a Box2D world, bodies, hinges, scales
@@ -191,10 +191,10 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str]) -> list[str]:
             episodes += 1
             continue
         now = _numbers_of(env)
-        if episodes == 1:  # attributes may first appear while the first episode is played
+        if episodes == 1:  # some attributes appear only while the first episode is played
             seen = {**seen, **now, **seen}
         changed |= {name for name, value in seen.items() if now.get(name) != value}
-    # Constants that number the actions (`LEFT = 0, DOWN = 1`) say nothing new, if each action has one.
+    # If each action has a constant that numbers it (`LEFT = 0, DOWN = 1`), these say nothing new.
     unchanged = {name: value for name, value in seen.items() if name not in changed}
     numbering = [name for name, value in unchanged.items() if name.isupper() and value.isdigit()]
     actions = sorted(map(str, range(getattr(env.action_space, "n", 0))))
@@ -204,7 +204,7 @@ def _constants(env: gym.Env[Any, Any], known: Collection[str]) -> list[str]:
 
 
 def _numbers_of(env: gym.Env[Any, Any]) -> dict[str, str]:
-    """Return numbers as text, by name: of the module (in upper case), the class and the instance; the last counts."""
+    """Return numbers as text, by name: of the module (upper case only), then of the class, then of the instance."""
     base = env.unwrapped
     module = sys.modules.get(type(base).__module__)
     found: dict[str, Any] = {name: value for name, value in vars(module).items() if name.isupper()} if module else {}
@@ -233,9 +233,9 @@ def _plain(value: Any) -> str:
 _EPISODES, _STEPS = 3, 40  # of random actions
 EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
 _MOTOR = "the motor of "  # the beginning of phrases about motors
-SLIGHT = 0.01  # smaller effects of an action are not reported
-ON_THE_SPOT = 0.01  # m; a body whose centre is nearer to its hinge turns on the spot
-MOST_PARTS = 10  # of a list of bodies or hinges
+LEAST_EFFECT = 0.01  # smaller effects of an action are not reported
+ON_THE_SPOT = 0.01  # distance in m between hinge and centre below which a body turns on the spot
+MOST_PARTS = 10  # elements of a list of bodies or hinges that are described
 _BODY_VALUES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("x", lambda body: body.position[0]),
     ("y", lambda body: body.position[1]),
@@ -256,7 +256,7 @@ def has_world(env: gym.Env[Any, Any]) -> bool:
 
 
 def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Sequence[str]) -> list[str]:
-    """Describe the world of an environment in m, kg, s and rad, one sentence each; the environment is stepped.
+    """Describe a Box2D world in m, kg, s and rad, one sentence each; the environment is stepped.
 
     Args:
         observations: the task's names of the numbers of an observation.
@@ -297,12 +297,12 @@ def _way(joint: Any) -> str:
 
 
 def _named(env: gym.Env[Any, Any]) -> list[tuple[str, Any]]:
-    """Return (name, thing) of the moving bodies and hinges in the environment's attributes, and one level deeper."""
+    """Return name and object of each moving body and hinge in the environment's attributes, or one level deeper."""
     found: list[tuple[str, Any]] = []
     waiting = [*_attributes("", env.unwrapped)]
     waiting += [part for name, thing in waiting for part in _attributes(f"{name}.", thing)]
     world: Any = env.unwrapped.world  # type: ignore[attr-defined]
-    # Bodies and joints that the world no longer holds must not be read: their memory may be freed.
+    # The memory of bodies and joints that the world no longer holds may have been freed.
     held = [thing for thing in (*world.bodies, *world.joints) if _is_moving_body(thing) or _is_hinge(thing)]
     for name, part in waiting:
         is_held = any(isinstance(part, type(thing)) and part == thing for thing in held)
@@ -340,7 +340,7 @@ def random_play(env: gym.Env[Any, Any]) -> Iterator[tuple[Any, Any, Any, bool]]:
 
 
 def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
-    """Describe the observations that are a value of the world, scaled and shifted: `vx = 0.2 lander x speed`."""
+    """Describe observations that are scaled and shifted values of the world: `vx = 0.2 lander x speed`."""
     rows: list[npt.NDArray[Any]] = []
     seen: list[dict[str, float]] = []  # positions, angles and speeds of the bodies and hinges, by name
     for row, *_ in random_play(env):
@@ -363,12 +363,12 @@ def _scales(env: gym.Env[Any, Any], observations: Sequence[str]) -> list[str]:
                 moved = f" {'+' if shift > 0 else '-'} {abs(shift):.3g}" if abs(shift) > 10 * EXACT else ""
                 matches.setdefault(name, []).append(f"{observation} = {factor}{name}{moved}")
                 break
-    # A value that several observations match is left out: rays, for example, are equal only over flat ground.
+    # Values that several observations match are left out: lidar rays, for example, are equal only over flat ground.
     return [some[0] for some in matches.values() if len(some) == 1]
 
 
 def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
-    """Describe the effect of each action in the first step: on motors, else on the velocity of the heaviest body.
+    """Describe the effect of each action in the first step, on motors or on the velocity of the heaviest body.
 
     A motor is described by its new setting, a velocity by the difference from a step with a zero action or the first
     choice.
@@ -388,7 +388,7 @@ def _effects(env: gym.Env[Any, Any], actions: Sequence[str]) -> list[str]:
     baseline, lines = _after(env, nothing), list[str]()
     for words, some in tries:
         after = [_after(env, action) for action in some]
-        changed = [key for key in baseline if any(abs(one[key] - baseline[key]) > SLIGHT for one in after)]
+        changed = [key for key in baseline if any(abs(one[key] - baseline[key]) > LEAST_EFFECT for one in after)]
         motors = [key for key in changed if key.startswith(_MOTOR)]
         changes = []
         for key in motors or changed:
@@ -455,11 +455,11 @@ MOST_COLLISIONS = 8  # pairs of bodies in one sentence
 
 
 def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], *, positions: bool) -> list[str]:
-    """Reset an environment and describe its model in the initial pose, most useful sentences first.
+    """Reset an environment and describe its MuJoCo model in the initial pose, most useful sentences first.
 
     Args:
         actions: the task's names of the components of an action, in order.
-        positions: whether to say where hinges and shapes are.
+        positions: whether to state the positions of hinges and shapes.
     """
     base: Any = env.unwrapped
     env.reset(seed=0)
@@ -482,7 +482,7 @@ class _Simulation:
     model: Any
     data: Any
     signals: tuple[str, ...]
-    positions: bool  # whether sentences have positions
+    positions: bool  # see `model_facts`
 
     def joint_kind(self, joint: int) -> str:
         return word_of(mujoco.mjtJoint, self.model.jnt_type[joint])
@@ -503,9 +503,9 @@ def word_of(enumeration: Any, value: Any) -> str:
 
 
 def _signals(env: gym.Env[Any, Any], model: Any, actions: Sequence[str]) -> tuple[str, ...]:
-    """Return the name of each actuator's input: the component of the action if it is the input, else `control[i]`."""
+    """Return the name of each actuator's input: a component of the action, or `control[i]` if these are transformed."""
     space = env.action_space
-    # If the ranges differ, the environment transforms the action.
+    # If the ranges differ, the environment transforms actions.
     if (
         isinstance(space, gym.spaces.Box)
         and space.shape == (model.nu,)
@@ -529,7 +529,7 @@ def _summary(sim: _Simulation, frame_skip: int) -> list[str]:
 
 
 def _joints(sim: _Simulation) -> list[str]:
-    """Describe joints without an actuator in sentences, then actuated ones in a table; an only one in a sentence."""
+    """Describe joints without actuators in sentences, then the others in a table; a single one in a sentence."""
     joints: list[tuple[str, str, str, list[str]]] = []  # signal, kind, name, traits and details
     lines: list[str] = []
     driven = set()
@@ -560,7 +560,7 @@ def _joints(sim: _Simulation) -> list[str]:
     )
 
 
-# The traits and details of a joint: their first words, the head of their column, and the units that they may end in.
+# For each trait of a joint: its first words, the head of its column, and the units in which it may end.
 _COLUMNS = (
     ("torque = ", "torque", ("N m x action", "N m x control")),
     ("force = ", "force", ("N x action", "N x control")),
@@ -578,7 +578,7 @@ _COLUMNS = (
 
 
 def _cell(trait: str) -> tuple[str, str]:
-    """Return a trait or detail of a joint as the head of a column, with the unit, and a cell."""
+    """Return a trait of a joint as the head of a column, with its unit, and a cell."""
     start, head, units = next(one for one in _COLUMNS if trait.startswith(one[0]))
     value = trait if start == "not a plain motor" else trait.removeprefix(start).replace(" towards ", " ")
     unit = next((unit for unit in units if value.endswith(f" {unit}")), "")
@@ -587,7 +587,7 @@ def _cell(trait: str) -> tuple[str, str]:
 
 
 def _table(title: str, rows: Sequence[Mapping[str, str]], before: Sequence[str] = ()) -> list[str]:
-    """Return lines, a title, and rows with bars between their cells, below the heads of the columns."""
+    """Return the lines before a table, its title, the heads of its columns, and its rows."""
     heads = list(dict.fromkeys(head for row in rows for head in row))
     cells = [heads, *([row.get(head, "") for head in heads] for row in rows)]
     return [*before, *([title] if title else []), *(f"|{'|'.join(row)}" for row in cells if rows)]
@@ -598,7 +598,7 @@ def _sentence(subject: str, details: Sequence[str]) -> str:
 
 
 def _unactuated_joints(sim: _Simulation, driven: set[int]) -> list[str]:
-    """Describe joints without an actuator; those that move a body freely in the world share one line."""
+    """Describe joints without an actuator; those that move a body in the world share one line."""
     model = sim.model
     lines = []
     for body in range(1, model.nbody):
@@ -698,7 +698,7 @@ def _drive(sim: _Simulation, actuator: int, effort: str) -> list[str]:
 
 
 def _bodies(sim: _Simulation) -> list[str]:
-    """Describe each body's mass and shapes in a row of a table; equal bodies share one."""
+    """Describe the mass and shapes of bodies in a table; equal bodies share a row."""
     model = sim.model
     shapes = {
         body: [_shape(sim, geom) for geom in range(model.ngeom) if model.geom_bodyid[geom] == body]
@@ -727,7 +727,7 @@ def _bodies(sim: _Simulation) -> list[str]:
 
 
 def _shape(sim: _Simulation, geom: int) -> tuple[str, str]:
-    """Describe shape and size of a geom, and its centre; empty for a plane, a mesh and the like."""
+    """Describe shape and size of a geom, and its centre; empty for planes and meshes."""
     size, kind = sim.model.geom_size[geom], sim.geom_kind(geom)
     centre = _vector(sim.data.geom_xpos[geom]) if sim.positions else ""
     match kind:
@@ -808,15 +808,12 @@ def _vector(values: Iterable[float]) -> str:
 
 # --- feet ------------------------------------------------------------------------------------------------------------
 
-MOST_FEET = 6  # a robot with more ends of limbs has no feet
-UPWARDS = 0.9  # least vertical component of the axis of a slide joint that lifts a body
+MOST_FEET = 6  # limbs of a walking robot
+UPWARDS = 0.9  # minimum vertical component of the axis of a slide joint that lifts a body
 
 
 def heights_of(env: gym.Env[Any, Any], observations: int) -> list[Height]:
-    """Return the heights of the feet of a walking robot of MuJoCo; none for anything else.
-
-    Feet are the ends of limbs that can touch the floor.
-    """
+    """Return the heights of the feet of a walking MuJoCo robot: the ends of limbs that can touch the floor."""
     structure = getattr(env.unwrapped, "observation_structure", None)
     if not has_model(env) or not isinstance(structure, dict) or not structure.get("qpos"):
         return []
@@ -829,7 +826,7 @@ def heights_of(env: gym.Env[Any, Any], observations: int) -> list[Height]:
 
 
 def _height(model: Any, body: int, geoms: Sequence[int]) -> Height:
-    """Return the lowest point of some capsules and spheres of a body."""
+    """Return the height of a body's capsules and spheres."""
     name, spheres = str(model.body(body).name), list[tuple[float, float, float, float]]()
     for geom in geoms:
         kind = word_of(mujoco.mjtGeom, model.geom_type[geom])
@@ -844,7 +841,7 @@ def _height(model: Any, body: int, geoms: Sequence[int]) -> Height:
 
 
 def _feet(model: Any) -> dict[int, list[int]]:
-    """Return, for the body of each foot, the geoms that can touch a floor at height 0; empty if there are no feet."""
+    """Map the body of each foot to its geoms that can touch a floor at height 0."""
     planes = [g for g in range(model.ngeom) if word_of(mujoco.mjtGeom, model.geom_type[g]) == "plane"]
     kinds = [word_of(mujoco.mjtJoint, kind) for kind in model.jnt_type]
     lifted = any(

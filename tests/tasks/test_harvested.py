@@ -97,7 +97,7 @@ def test_the_script_writes_the_files_that_ship_and_begins_one(monkeypatch: pytes
     if find_spec("Box2D") is not None:
         paths.append(ENVS / "gymnasium" / "LunarLander-v3.toml")
     for path in paths:
-        assert harvest.renewed(path) == path.read_text(encoding="utf-8")
+        assert harvest.updated(path) == path.read_text(encoding="utf-8")
     monkeypatch.setattr(harvest, "FOLDER", tmp_path)
     monkeypatch.setattr(sys, "argv", ["harvest.py", "Hopper-v5"])
     harvest.main()
