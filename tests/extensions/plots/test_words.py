@@ -29,8 +29,8 @@ def test_rows_are_sentences_with_units_and_the_meaning_of_names() -> None:
         "  angle at least 0 rad and spin from -0.2 to 0.2 rad/s -> right",
         "  angle (below -0.06 or from -0.02 to 0 rad) and spin at least 0.2 rad/s -> right",
         "  otherwise -> left",
-        "  (angle: pole, 0 is upright, positive leans right)",
-        "  (spin: pole, positive falls to the right)",
+        "  (angle: of the pole; 0 is upright, positive leans right)",
+        "  (spin: of the pole; positive falls to the right)",
         "  (action: push the cart)",
     ]
 
