@@ -101,7 +101,7 @@ def _seconds(function: Callable[[], Any], calls: int, clock: Callable[[], float]
 # --- the table -------------------------------------------------------------------------------------------------------
 
 HEADER = """\
-| what | ours | against | theirs | ratio | range | promised | kept |
+| what | ours | compared with | theirs | ratio | its range | promised ratio | kept |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 

@@ -49,7 +49,7 @@ PROMISES = (
         for name, place, bar in (("HalfCheetah", 0, 1.4), ("Walker2d", 2, 1.2))
     ),
     Promise(
-        "CartPole run of 20 iterations: neither stepping nor proposing",
+        "CartPole run of 20 iterations: time not spent stepping or proposing",
         "the whole run",
         0.1,
         sides.own_share,
@@ -62,14 +62,15 @@ def machine() -> str:
     """Describe the measurement, its machine and versions."""
     return (
         f"Made with `make bench` on {usable_cores()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, "
-        f"gymnasium {gym.__version__}. Medians of alternating\nsamples of both sides in one run, and the range of the "
-        "ratio."
+        f"gymnasium {gym.__version__}.\nTimes are medians; the two sides of a row are timed in turn, in one run. "
+        "The ratio is the median over these pairs:\nours divided by theirs, or theirs divided by ours where the promise "
+        "is to be faster."
     )
 
 
 ABOUT = """\
-A *decision* is what the loop of episodes calls for one observation. *By hand* is Python as a programmer writes it for
-speed: a statement for each feature, constants in the code, no guard against NaN or infinities
-(`speed_parts/by_hand.py`). A *plain loop* steps one environment, one observation at a time; without another word it
-asks the same policy. Amounts on two sides of a row are of the same work.
+A *decision* computes the actions for one observation, as every step of an episode does. *By hand* is Python that a
+programmer writes for speed: a statement for each feature, constants in the code, no guards against NaN and infinity
+(`speed_parts/by_hand.py`). A *plain loop* steps a single environment and, unless the row says otherwise, asks the same
+policy for one decision at a time. Both sides of a row do the same work.
 """
