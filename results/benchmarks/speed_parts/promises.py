@@ -63,8 +63,8 @@ def machine() -> str:
     return (
         f"Made with `make bench` on {usable_cores()} cores, Python {sys.version.split()[0]}, numpy {np.__version__}, "
         f"gymnasium {gym.__version__}.\nTimes are medians; the two sides of a row are timed in turn, in one run. "
-        "The ratio is the median over these pairs:\nours divided by theirs, or theirs divided by ours where the promise "
-        "is to be faster."
+        "The ratio is the median over these pairs:\n"
+        "ours divided by theirs, or theirs divided by ours where the promise is to be faster."
     )
 
 
