@@ -359,7 +359,6 @@ def simplify(
     Raises:
         PolicygenError: there is no policy, or it cannot be played.
     """
-    from policygen.extensions.simplify.smaller import MOST_EPISODES
     from policygen.extensions.simplify.smaller import simplify as simplified
 
     policy = _policy(source, trust=trust)
@@ -371,7 +370,7 @@ def simplify(
         def course(purpose: str, count: int) -> Course:
             return Course(policy.task, episode_seeds(seed, purpose, count), players.play, players.engine, mdp)
 
-        return simplified(policy, course, episodes, limit=MOST_EPISODES, tell=tell)
+        return simplified(policy, course, episodes, tell=tell)
 
 
 def export(

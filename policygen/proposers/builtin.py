@@ -32,7 +32,7 @@ from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
 PRIOR_VISITS = 0.3  # weight of the prior for each cell and action, in visits
-MOST_SWEEPS = 3_000  # maximum number of sweeps of value iteration
+MAX_SWEEPS = 3_000  # maximum number of sweeps of value iteration
 TOLERANCE = 1e-7  # relative change of the values below which value iteration ends
 
 
@@ -193,7 +193,7 @@ def _plan(
         total = drawn + weight + 1e-12
     value = np.zeros(end + 1)
     values = np.zeros(shape)
-    for _ in range(MOST_SWEEPS):
+    for _ in range(MAX_SWEEPS):
         later = (counts @ value).reshape(shape)
         values = (reward + discount * later + imagined) / total
         new = np.append(values.max(axis=1), 0.0)

@@ -64,15 +64,15 @@ _WAVES = {f"{CLOCK}_{wave}{n}": f"{wave}({n}*{CLOCK})" for n in (1, 2) for wave 
 _LOG_RATE_STEP = 0.5  # step of the logarithm of the clock's rate while the step of a weight is 1
 # Spread relative to the largest value (the resolution of single precision); with less, a quantity counts as constant:
 # it is centred, but not scaled.
-LEAST_SPREAD = 1e-7
-MOST_LABELS = 12  # maximum number of labels of a single choice that are tried as constant actions
-MOST_STARTS = 64  # maximum number of constant actions of several actuators
-SMALLEST_START = 1e-4  # smallest of their numbers, relative to the actuator's bound
+MIN_SPREAD = 1e-7
+MAX_LABELS = 12  # maximum number of labels of a single choice that are tried as constant actions
+MAX_STARTS = 64  # maximum number of constant actions of several actuators
+MIN_START = 1e-4  # smallest of their numbers, relative to the actuator's bound
 FIRST_SEARCHES = 2  # number of searches that start before the better one is continued
 # A search stalls if its last STALL_LENGTH proposals gained at most this share of its gain over random actions.
-LEAST_GAIN = 0.03
+MIN_GAIN = 0.03
 STALL_LENGTH = 3
-EXCHANGES = 3  # failed exchanges in a row before a new search starts from weights 0
+MAX_FAILED_EXCHANGES = 3  # failed exchanges in a row before a new search starts from weights 0
 
 Matrix = npt.NDArray[np.float64]  # weights of `terms_of`, and the bias as last row: shape (terms + 1, outputs)
 
@@ -119,7 +119,7 @@ def next_linear(context: Context, rng: np.random.Generator) -> tuple[str, str]:
         matrix, note = np.zeros(shape), "Weights of 0 over standardised quantities: a constant action."
     elif isinstance(best, LinearPolicy) and parent is None:
         step = _FIRST_SHARE * _step_size(context.attempts)
-        return f"The best policy with each constant changed by about {step:.0%}.", _varied(best, step, rng)
+        return f"The best policy with each constant changed by about {step:.0%}.", _randomly_changed(best, step, rng)
     elif (len(scored) < _RANDOM_STARTS and not tuned_before) or parent is None:
         matrix, rate_step = rng.normal(size=shape), 1.0
         note = "Random weights over standardised quantities."
@@ -181,7 +181,7 @@ def _middle_and_half(actuator: Actuator) -> tuple[float, float]:
     return (actuator.low + actuator.high) / 2, half if half > 0 else 1.0
 
 
-def _varied(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
+def _randomly_changed(policy: LinearPolicy, step: float, rng: np.random.Generator) -> str:
     """Return a policy with each constant changed at random by about `step` times its size, as text."""
 
     def changed(node: Node) -> Node:
@@ -241,7 +241,7 @@ def definitions(task: Task, observations: Sequence[npt.NDArray[np.generic]], qua
         with np.errstate(all="ignore"):
             values = finite(np.asarray(columns[name], np.float64))
             mean, spread = float(values.mean()), float(values.std())
-            least = LEAST_SPREAD * float(np.abs(values).max(initial=0.0))
+            least = MIN_SPREAD * float(np.abs(values).max(initial=0.0))
         mean = to_digits(mean, 4) if math.isfinite(mean) else 0.0
         spread = to_digits(spread, 4) if least < spread < math.inf else 1.0
         shift = f"{'+' if mean < 0 else '-'} {format_number(abs(mean))}"
@@ -258,13 +258,13 @@ def next_to_tune(
     """Return the policy to tune next, and whether it is the run's best with two labels of a choice exchanged.
 
     It is the best policy of the current search or, if that has stalled, `best` with labels exchanged. None if a new
-    search should start: at first, and after `EXCHANGES` failed exchanges in a row.
+    search should start: at first, and after `MAX_FAILED_EXCHANGES` failed exchanges in a row.
     """
     scored = [one for one in attempts if one.number > 0 and one.score is not None]
     searches = _searches(scored)
     if len(searches) < FIRST_SEARCHES:
         return None, False
-    exchanges = _exchanges_of_bests(scored)
+    exchanges = _digests_of_exchanges(scored)
     failed = [one[0].digests[0] in exchanges and not any(step.accepted for step in one) for one in searches]
     if len(searches) == len(scored):  # none has been continued yet
         current = max(searches, key=_best_score)
@@ -273,16 +273,16 @@ def next_to_tune(
         current = max(continuing, key=lambda search: search[-1].number)
     random = attempts[0].score.mean if attempts[0].score is not None else 0.0
     gain = _best_score(current) - _best_score(current[:-STALL_LENGTH]) if len(current) > STALL_LENGTH else math.inf
-    if gain > LEAST_GAIN * abs(_best_score(current) - random):
+    if gain > MIN_GAIN * abs(_best_score(current) - random):
         return max(current, key=_score).policy, False
-    if isinstance(best, LinearPolicy) and not all(failed[-EXCHANGES:]):
+    if isinstance(best, LinearPolicy) and not all(failed[-MAX_FAILED_EXCHANGES:]):
         known = {digest for one in scored for digest in one.digests}
         if others := [one for one in _exchanges(best) if text_digest(one) not in known]:
             return others[rng.integers(len(others))], True
     return None, False
 
 
-def _exchanges_of_bests(attempts: Sequence[Attempt]) -> set[bytes]:
+def _digests_of_exchanges(attempts: Sequence[Attempt]) -> set[bytes]:
     """Return the text digests of all policies made from a best one so far by exchanging two labels."""
     bests = [one.policy for one in attempts if one.accepted and isinstance(one.policy, LinearPolicy)]
     return {text_digest(exchanged) for best in bests for exchanged in _exchanges(best)}
@@ -301,9 +301,9 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 def constant_starts(policy: Policy) -> list[Policy]:
     """Return a policy and, if it is a table or its weights are all 0, policies like it with other constant actions.
 
-    A single choice takes each of its first `MOST_LABELS`. Otherwise all actuators are at the same place of their
+    A single choice takes each of its first `MAX_LABELS`. Otherwise all actuators are at the same place of their
     ranges: an end, a quarter, or 0. Two or three actuators also take all combinations of ends and middles, and points
-    of a Halton sequence, `MOST_STARTS` in all; among more actuators so few points would hit nothing.
+    of a Halton sequence, `MAX_STARTS` in all; among more actuators so few points would hit nothing.
     """
     actuators, starts = policy.task.actuators, [policy]
     if not isinstance(policy, TablePolicy) and not has_zero_weights(policy):
@@ -336,36 +336,36 @@ def _places(actuators: Sequence[Actuator]) -> Iterator[Sequence[float]]:
     count = len(actuators)
     if count == 1 and actuators[0].is_choice:
         labels = len(actuators[0].labels)
-        yield from ([2 * label / max(1, labels - 1) - 1] for label in range(min(labels, MOST_LABELS)))
+        yield from ([2 * label / max(1, labels - 1) - 1] for label in range(min(labels, MAX_LABELS)))
         return
     yield from ([place] * count for place in (-1.0, 1.0, -0.5, 0.5))
     ranges = [(0.0, 1.0) if one.is_choice else _middle_and_half(one) for one in actuators]
     zeros = [float(np.clip(-middle / half, -1, 1)) for middle, half in ranges]
     yield zeros
-    if count > 1 and 3**count <= MOST_STARTS:
+    if count > 1 and 3**count <= MAX_STARTS:
         from scipy.stats.qmc import Halton  # start-up time
 
         corners = list(product((-1.0, 0.0, 1.0), repeat=count))
         yield from corners
         # Useful numbers are often far smaller than the bounds, so half of the numbers have any order of magnitude.
-        for point in Halton(2 * count, scramble=False).random(MOST_STARTS - len(corners) + 1)[1:].tolist():
+        for point in Halton(2 * count, scramble=False).random(MAX_STARTS - len(corners) + 1)[1:].tolist():
             parts = zip(point[:count], point[count:], zeros, strict=True)
-            yield [2 * at - 1 if kind < 0.5 else _near(zero, at) for at, kind, zero in parts]
+            yield [2 * at - 1 if kind < 0.5 else _place_at(zero, at) for at, kind, zero in parts]
 
 
-def _near(zero: float, at: float) -> float:
+def _place_at(zero: float, at: float) -> float:
     """Return a place whose distance from `zero` has any order of magnitude; `at`, in [0, 1], selects it."""
     share = (zero + 1) / 2  # the part of the range below 0
     below = at < share
     exponent = at / share if below else (at - share) / (1 - share)
-    return zero + (-1 - zero if below else 1 - zero) * math.pow(SMALLEST_START, exponent)
+    return zero + (-1 - zero if below else 1 - zero) * math.pow(MIN_START, exponent)
 
 
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
     """Whether a proposal starts a search: its weights are 0, it exchanges labels, or it is its model's first."""
     own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
     first = own[0] if own else attempt
-    return has_zero_weights(attempt.policy) or attempt.digests[0] in {first.digests[0], *_exchanges_of_bests(own)}
+    return has_zero_weights(attempt.policy) or attempt.digests[0] in {first.digests[0], *_digests_of_exchanges(own)}
 
 
 def has_zero_weights(policy: Policy | None) -> bool:

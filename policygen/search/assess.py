@@ -82,13 +82,13 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     except Exception as error:
         if isinstance(error, EnvironmentFault):
             runner.note_fault(error, first=search.incumbent is None)
-        problem = Problem(None, f"this policy could not be scored: {in_a_sentence(error)}", "propose another one")
+        problem = Problem(None, f"this policy could not be scored: {message_of(error)}", "propose another one")
         return unscored("not scored", problems=(problem,))
     runner.faults = 0
     return replace(assessed, attempt=runner.with_spending(assessed.attempt, started))
 
 
-def in_a_sentence(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return an exception's message on one line, preceded by its type unless it was written for users."""
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
@@ -113,7 +113,7 @@ def _assessed(
             with announced_if_slow("playing constant actions, of which the search starts with the best"):
                 policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
-        performance = _comparable(policy, runner.perform(proposal.number, policy), search, runner)
+        performance = _prolonged_if_overestimated(policy, runner.perform(proposal.number, policy), search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
     tuning = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
     policy, performance, refined = tuning.policy, tuning.performance, tuning.refined
@@ -130,7 +130,7 @@ def _assessed(
     watched: Sequence[Trajectory] = ()
     if refined is not None:
         attempt, watched = replace(attempt, notes={**attempt.notes, **refined.notes}), refined.watched
-    validation = held_out(policy, best_score, runner) if attempt.accepted else search.validation
+    validation = validation_score(policy, best_score, runner) if attempt.accepted else search.validation
     return Assessment(attempt, [*watched, *performance.trajectories], best_score, validation)
 
 
@@ -159,19 +159,21 @@ def with_performance(attempt: Attempt, policy: Policy, performance: Performance,
     )
 
 
-def held_out(policy: Policy, score: Score, runner: EpisodeRunner) -> Score | None:
+def validation_score(policy: Policy, score: Score, runner: EpisodeRunner) -> Score | None:
     """Return the validation score of a new best policy; None if its score is exact or no episodes are left."""
     return None if score.exact else runner.validate(policy, None, runner.config.episodes)
 
 
-def _comparable(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
+def _prolonged_if_overestimated(
+    policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner
+) -> Performance:
     """Score a policy on more shared episodes if the usual ones cannot distinguish it from the best."""
     score, best, usual = performance.score, search.incumbent, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best_score is None or unbiased is None:
         return performance
     found = Race(score, first_episodes(best_score, score.episodes), SIGNIFICANT)
-    lucky = is_overestimated(best_score, unbiased, stop_score(search.task, runner.config), usual)
+    lucky = is_overestimated(best_score, unbiased, target_score(search.task, runner.config), usual)
     if not lucky or found.verdict in ("better", "worse"):
         return performance
     wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
@@ -180,7 +182,7 @@ def _comparable(policy: Policy, performance: Performance, search: Search, runner
     return replace(performance, score=runner.prolong(policy, score, wanted))
 
 
-def stop_score(task: Task, config: RunConfig) -> float | None:
+def target_score(task: Task, config: RunConfig) -> float | None:
     """Return the score at which a run stops: `stop_at` or, if it is not set, the known optimum."""
     if config.stop_at is not None:
         return config.stop_at
@@ -206,7 +208,7 @@ def is_overestimated(best: Score | None, unbiased: Score | None, target: float |
 
 def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     """Return the best policy's validation score, extended while it may reach the stop score by luck alone."""
-    best, score, target = search.incumbent, search.validation, stop_score(search.task, runner.config)
+    best, score, target = search.incumbent, search.validation, target_score(search.task, runner.config)
     if best is None or target is None:
         return score
     for episodes in (PROLONGATIONS[-1] * runner.config.episodes, most_compared(runner.config.episodes)):
@@ -292,11 +294,13 @@ def _tuned(
             return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
         # A run with a policy that cannot be read back could not be resumed.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
-        tuned = _comparable(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
+        tuned = _prolonged_if_overestimated(
+            refined.policy, runner.perform(attempt.number, refined.policy), search, runner
+        )
     except Exception as error:  # keep the untuned policy
         if score is None and isinstance(error, BudgetExhausted):
             raise
-        return _Tuning(policy, performance, Tuned(f"{refining.method}, given up: {in_a_sentence(error)}"))
+        return _Tuning(policy, performance, Tuned(f"{refining.method}, given up: {message_of(error)}"))
     finally:
         runner.tell(None)
     assert tuned.score is not None

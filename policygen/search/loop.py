@@ -23,7 +23,14 @@ from policygen.runs.attempt import Attempt, best_of
 from policygen.runs.config import RunConfig
 from policygen.runs.request_log import RequestLog, conversation_turn
 from policygen.runs.state import CLOSINGS, Assessment, Search
-from policygen.search.assess import assess, assess_random_actions, confirm_best, held_out, stop_score, with_performance
+from policygen.search.assess import (
+    assess,
+    assess_random_actions,
+    confirm_best,
+    target_score,
+    validation_score,
+    with_performance,
+)
 from policygen.search.refine.tunable import Trials
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.task import Task
@@ -92,12 +99,12 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
                 assessment = assess(proposal, search, runner, trials)
             yield search.keep(assessment)
     with suppress(BudgetExhausted, EnvironmentFault):
-        yield from _closed(search, runner)
+        yield from _close(search, runner)
     if search.attempts:
         search.replace_last(runner.with_final_counts(search.attempts[-1]))
 
 
-def _closed(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
+def _close(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
     """Yield an attempt for each closing with a result; a policy that it found becomes the best."""
     for kind, entry in CLOSINGS.items():
         if search.incumbent is None or search.attempts[-1].kind == kind:
@@ -117,7 +124,7 @@ def _closed(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
         performance = runner.perform(number, found.policy)
         attempt = replace(with_performance(attempt, found.policy, performance, found.race), accepted=True)
         assert performance.score is not None
-        validation = held_out(found.policy, performance.score, runner)
+        validation = validation_score(found.policy, performance.score, runner)
         attempt = runner.with_spending(attempt, started)
         yield search.keep(Assessment(attempt, performance.trajectories, performance.score, validation))
 
@@ -140,7 +147,7 @@ def _next_tuning(search: Search, runner: EpisodeRunner) -> tuple[Attempt, Trials
 
 def reason_to_stop(unbiased: Score | None, task: Task, config: RunConfig) -> str:
     """Return why a run stops at this score, as a sentence; empty if it goes on."""
-    target = stop_score(task, config)
+    target = target_score(task, config)
     if not reaches(unbiased, target, NEGLIGIBLE if config.stop_at is None else 0.0):
         return ""
     return f"the {'best known score' if config.stop_at is None else 'score to stop at'}, {target:.6g}, was reached"

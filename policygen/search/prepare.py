@@ -24,23 +24,23 @@ DEFAULT_EPISODES: int = RunConfig.model_fields["episodes"].default
 LONG_EPISODE = 50  # steps; if episodes are at least this long, a score has the default number of them
 # With 400 episodes, a gain of a fifth of the return's standard deviation is found at p <= 0.1 with a power of 94%,
 # even if shared seeds do not help.
-MOST_EPISODES = 400
+MAX_EPISODES = 400
 CONSTANT_EPISODES = 3  # episodes of each constant action, to see whether episodes can be long
 PATIENCE = 3  # attempts without a new best after which a run with limited steps ends
-LEAST_EPISODES = 4  # episodes of maximum length that a limit of steps must allow
+MIN_EPISODES = 4  # episodes of maximum length that a limit of steps must allow
 
 
 def prepared(task: Task, config: RunConfig) -> tuple[Task, RunConfig]:
     """Return the completed task and settings of a new run."""
     task = without_knowledge(task) if config.ablate == "knowledge" else with_optimum(task)
-    config = within_steps(task, config)
+    config = with_step_limit(task, config)
     task = with_spread(task, config.step_timeout)
     if config.refine.entry is not None:
         config.refine.entry.check(task)
     return with_sample_size(task, config)
 
 
-def within_steps(task: Task, config: RunConfig) -> RunConfig:
+def with_step_limit(task: Task, config: RunConfig) -> RunConfig:
     """Adapt the settings of a run with `max_steps`, unless a file, option or program sets them.
 
     A score takes a tenth of the steps, but 2 to 20 episodes, which are assumed to be as long as those of the warm-up
@@ -58,12 +58,12 @@ def within_steps(task: Task, config: RunConfig) -> RunConfig:
         suiting = (name for name, method in METHODS.items() if method.suits(task))
         chosen["refine"] = replace(config.refine, method=next(suiting, "auto"))
     before = task.steps_taken + SPREAD_STEPS * task.needs_spread
-    steps_needed = before + LEAST_EPISODES * longest
+    steps_needed = before + MIN_EPISODES * longest
     if config.max_steps < steps_needed:
         besides = f", besides {before:,} steps before them" if before else ""
         raise UsageError(
             f"--max-steps {config.max_steps:,} is too few for {task.name}, whose episodes take up to "
-            f"{longest:,} steps: allow at least {LEAST_EPISODES} episodes{besides}, {steps_needed:,} steps"
+            f"{longest:,} steps: allow at least {MIN_EPISODES} episodes{besides}, {steps_needed:,} steps"
         )
     kept = {name for name in config.model_fields_set if name != "refine"}
     return config.model_copy(update={name: value for name, value in chosen.items() if name not in kept})
@@ -146,14 +146,14 @@ def _episodes_if_short(task: Task, simulator: Simulator, limit: int | None) -> i
     # Episodes of a good policy may be much longer than those of random actions; some constant actions show it.
     seeds = episode_seeds(0, "sample size", CONSTANT_EPISODES)
     for share in (0.0, 0.5, 1.0):
-        still = constant_policy(task, [a.low + share * (a.high - a.low) for a in task.actuators])
-        if any(one.length >= LONG_EPISODE for one in simulator.play(still, seeds)):
+        constant = constant_policy(task, [a.low + share * (a.high - a.low) for a in task.actuators])
+        if any(one.length >= LONG_EPISODE for one in simulator.play(constant, seeds)):
             return None
     if np.ptp(returns) == 0:
         return None
     if limit is None and np.ptp(lengths) > 0 and np.corrcoef(lengths, returns)[0, 1] > SURVIVAL:
         return None
-    return min(MOST_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths))))
+    return min(MAX_EPISODES, int(DEFAULT_EPISODES * LONG_EPISODE / (limit or np.mean(lengths))))
 
 
 def _affordable(episodes: int, config: RunConfig) -> int:

@@ -36,13 +36,13 @@ from policygen.tasks.environments import fits
 from policygen.tasks.task import Perturbation, Task
 
 # An environment that fails for this many proposals in a row would also fail for the next ones, which cost money.
-MOST_FAULTS = 5
-START_EPISODES = 12  # minimum that each constant action plays at the start of a run, if the budget allows it
-RACERS = 8  # maximum number of constant actions that race at the start of a run
+MAX_FAULTS = 5
+MIN_START_EPISODES = 12  # minimum that each constant action plays at the start of a run, if the budget allows it
+MAX_RACERS = 8  # maximum number of constant actions that race at the start of a run
 # A constant action is better than the first policy if it is ahead by about one standard error.
 CLEARLY = Levels(gain=0.16, loss=1)
-FINAL_EPISODES = 100  # episodes of the final score; more, up to MOST_FINAL, if they are short and vary
-MOST_FINAL = 2_000
+FINAL_EPISODES = 100  # episodes of the final score; more, up to MAX_FINAL_EPISODES, if they are short and vary
+MAX_FINAL_EPISODES = 2_000
 FINAL_STEPS = 5_000  # approximate number of steps of all short final episodes together
 FRAGILITY = (Perturbation("action_delay", 1, 1), Perturbation("sensor_noise", 0.02, 0.02))
 FRAGILITY_EPISODES = 20
@@ -194,16 +194,18 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         def rank(score: Score) -> tuple[float, float]:
             return excess(score.violations), -score.mean
 
-        count = max(START_EPISODES, self.config.episodes // 4)
+        count = max(MIN_START_EPISODES, self.config.episodes // 4)
         course = self.course("search", count)
         if self.mdp is None or self.task.requirements or exact_score(policies[0], self.mdp) is None:
             room = self.ledger.episodes_left // 10 if self.ledger.episodes_left is not None else sys.maxsize
-            if len(policies) > RACERS:
-                first, *others = policies[: max(RACERS, room - RACERS)]  # room for a second episode of each racer
-                room -= max(0, len(others) + 1 - RACERS)
-                if len(others) >= RACERS:
+            if len(policies) > MAX_RACERS:
+                first, *others = policies[
+                    : max(MAX_RACERS, room - MAX_RACERS)
+                ]  # room for a second episode of each racer
+                room -= max(0, len(others) + 1 - MAX_RACERS)
+                if len(others) >= MAX_RACERS:
                     others.sort(key=lambda policy: rank(course.score(policy, 1)))
-                policies = [first, *others[: RACERS - 1]]
+                policies = [first, *others[: MAX_RACERS - 1]]
             count = min(count, room // len(policies))
             if count < 2:
                 return policies[0]
@@ -331,10 +333,10 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         last proposal again.
         """
         if first and not self.faults and self.ledger.affords_episodes(1):
-            still = constant_policy(self.task, [(a.low + a.high) / 2 for a in self.task.actuators])
-            self.play(still, self._seeds("search", 1))
+            constant = constant_policy(self.task, [(a.low + a.high) / 2 for a in self.task.actuators])
+            self.play(constant, self._seeds("search", 1))
         self.faults += 1
-        if self.faults >= MOST_FAULTS:
+        if self.faults >= MAX_FAULTS:
             raise EnvironmentFault(f"the environment failed for {self.faults} proposals in a row; the last: {error}")
 
     def with_spending(self, attempt: Attempt, started: float) -> Attempt:
@@ -375,7 +377,7 @@ def final_episodes(best: Attempt, config: RunConfig) -> int:
     score, steps = best.score, sum(best.played.lengths)
     if config.max_steps is not None or score is None or score.exact or not score.std > 0 or not steps:
         return FINAL_EPISODES
-    return max(FINAL_EPISODES, min(MOST_FINAL, FINAL_STEPS * len(best.played) // steps))
+    return max(FINAL_EPISODES, min(MAX_FINAL_EPISODES, FINAL_STEPS * len(best.played) // steps))
 
 
 def play_perturbed(search: Search, config: RunConfig) -> Score | None:

@@ -13,7 +13,7 @@ import policygen
 from policygen.episodes.score import Score
 from policygen.policies.policy import Policy
 from policygen.proposers.builtin_linear import (
-    EXCHANGES,
+    MAX_FAILED_EXCHANGES,
     definitions,
     next_to_tune,
     starts_new_search,
@@ -235,12 +235,12 @@ def exchanged_in(attempts: list[Attempt]) -> str | None:
 def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> None:
     steps = list(STALLED)
     tried = []
-    for _ in range(EXCHANGES):
+    for _ in range(MAX_FAILED_EXCHANGES):
         attempts = chosen(*steps)
         exchanged = exchanged_in(attempts)
         tried.append(exchanged)
         steps.append((exchanged, exchanged.replace("3", "6"), -190.0))
-    assert len({*tried, policygen.parse(of_right(3), "mountaincar").to_text()}) == EXCHANGES + 1
+    assert len({*tried, policygen.parse(of_right(3), "mountaincar").to_text()}) == MAX_FAILED_EXCHANGES + 1
     assert sorted(policygen.parse(text, "mountaincar").act(np.array([-0.5, 0.05])) for text in tried) == [0, 1, 2]
     # Then another search begins from nothing.
     assert to_tune(chosen(*steps))[0] is None

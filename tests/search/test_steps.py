@@ -22,7 +22,7 @@ from policygen.extensions.plants import tuning as model
 from policygen.runs.attempt import steps_played
 from policygen.runs.config import effective_config, load_limits
 from policygen.runs.logbook import Logbook
-from policygen.search.prepare import within_steps
+from policygen.search.prepare import with_step_limit
 from policygen.search.resume import resume
 from policygen.search.run import Run, start
 from policygen.tasks.load import load_task
@@ -91,19 +91,19 @@ def test_first_data_take_a_twentieth_of_the_steps_however_short_episodes_are() -
 def test_too_few_steps_are_refused_in_one_sentence() -> None:
     task = load_task("pendulum")
     with pytest.raises(UsageError) as refused:
-        within_steps(task, effective_config(task, "pendulum", options={"max_steps": 799}))
+        with_step_limit(task, effective_config(task, "pendulum", options={"max_steps": 799}))
     assert str(refused.value) == (
         "--max-steps 799 is too few for pendulum, whose episodes take up to 200 steps: "
         "allow at least 4 episodes, 800 steps"
     )
-    assert within_steps(task, effective_config(task, "pendulum", options={"max_steps": 800})).episodes == 2
+    assert with_step_limit(task, effective_config(task, "pendulum", options={"max_steps": 800})).episodes == 2
 
 
 @pytest.mark.parametrize(("name", "method"), [("acrobot", "model"), ("lunarlander", "auto")])
 def test_auto_tunes_in_a_plant_where_few_numbers_are_observed(name: str, method: str) -> None:
     task = load_task(name)
     options = {"max_steps": 50_000, "policy": "linear", "refine": "auto"}
-    assert within_steps(task, effective_config(task, name, options=options)).refine.method == method
+    assert with_step_limit(task, effective_config(task, name, options=options)).refine.method == method
 
 
 def test_steps_are_told_by_their_purpose(line: Line) -> None:

@@ -29,10 +29,10 @@ from policygen.runs.state import Search, Successor
 from policygen.search.runner import EpisodeRunner
 
 MARGIN = 0.01  # maximum mean loss, relative to the score or its standard deviation, whichever is larger
-MOST_EPISODES = 20_000  # episodes after which no further candidate is played for a user
-MOST_CELLS = 500_000  # maximum number of cells in all candidates together, at the end of a run
+MAX_EPISODES = 20_000  # episodes after which no further candidate is played, by default
+MAX_CELLS = 500_000  # maximum number of cells in all candidates together, at the end of a run
 CHECKS = 4  # maximum number of policies that race once more, each on fresh seeds
-MOST_LEAVES = 60
+MAX_LEAVES = 60
 CORRECTIONS = 2  # how often a tree is trained again, also on the states that it visited itself
 Box = tuple[range, ...]  # bins for each dimension
 
@@ -64,7 +64,7 @@ def simplify(
     course: Callable[[str, int], Course],
     episodes: int,
     *,
-    limit: float = math.inf,
+    limit: int = MAX_EPISODES,
     candidates: float = math.inf,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Simplified:
@@ -116,7 +116,7 @@ def simplified_best(search: Search, runner: EpisodeRunner) -> Successor | None:
         return None
 
     runner.tell("simplifying the best table")
-    found = simplify(best, runner.course, 5 * usual, limit=limit, candidates=MOST_CELLS / best.grid.size)
+    found = simplify(best, runner.course, 5 * usual, limit=limit, candidates=MAX_CELLS / best.grid.size)
     return Successor(str(found), found.policy if found.race is not None else None, found.race)
 
 
@@ -201,7 +201,7 @@ def _trees(path: _Path, table: TablePolicy) -> Iterator[None]:
     A tree that is worse adds the states that it visits to the training set of the next one (DAgger).
     """
     weights = _visits(table, path.course.episodes(table, path.lengths[-1]))
-    for leaves in (*range(1, 16), *range(16, MOST_LEAVES, 4)):
+    for leaves in (*range(1, 16), *range(16, MAX_LEAVES, 4)):
         for _ in range(1 + CORRECTIONS):
             tree = replace(table, rules=tuple(tree_rules(table, weights, leaves)))
             if len(tree.rules) >= len(table.rules):

@@ -26,19 +26,19 @@ from policygen.search.refine.tunable import Refined, Trials, Tunable, Vector
 FIRST_STEPS = (0.02, 0.3)  # minimum and maximum first step of a constant after probing
 PROBE = 0.1  # relative change of one constant at a time, to measure its effect on the return
 PROBE_SHARE = 0.2  # maximum share of the budget for probing
-VALIDATED = 16  # maximum number of distribution means that are compared at the end
+MAX_VALIDATED = 16  # maximum number of distribution means that are compared at the end
 STALL = 30  # generations without improvement after which a search ends
 CHECKED_EVERY = 10  # generations between checks of the number of seeds
 # Numbers of seeds, and the minimum rank correlation between two halves of the seeds at which each number is enough.
 FEWER = ((1, 0.9), (2, 0.7))
 FLAT = 10  # generations with equal returns after which a search ends
-LEAST_CLIMB = 5  # minimum number of generations for detecting a rise
-MOST_CORRELATED = 100  # maximum number of constants whose correlations are learned
-LEAST_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
+MIN_CLIMB = 5  # minimum number of generations for detecting a rise
+MAX_CORRELATED = 100  # maximum number of constants whose correlations are learned
+MIN_EIGENVALUE = 1e-4  # of a stored correlation matrix, which is rounded and may not be positive definite
 KEPT_STEPS = (0.003, 1e4)  # limits on the relative steps of a continued search, which are huge for a constant near 0
-LEAST_SHARED = 0.5  # minimum share of its constants that a revised policy has in common with the tuned one
+MIN_SHARED = 0.5  # minimum share of its constants that a revised policy has in common with the tuned one
 WIDER = 2.0  # factor on the final deviations of shared constants, because new constants shift their optimum
-LEAST_VALIDATION = 12  # seeds for each mean in the first round; a smaller budget compares fewer means, or none
+MIN_VALIDATION = 12  # seeds for each mean in the first round; a smaller budget compares fewer means, or none
 
 
 def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULATION) -> Refined | None:
@@ -57,17 +57,17 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
 
     population = max(population, 4 + int(3 * math.log(tunable.size)))
     options: dict[str, Any] = {"popsize": population, "seed": rng_seed + 1, "verbose": -9, "verb_log": 0}
-    if tunable.size == 1 or tunable.size > MOST_CORRELATED:
+    if tunable.size == 1 or tunable.size > MAX_CORRELATED:
         options["CMA_diagonal"] = True
     # CMA-ES is invariant to linear transformations: a stopped search continues in coordinates in which its distribution
     # was isotropic. It recovers its evolution path in a few generations.
-    shape, step, probed = _shape_of(trials.state, tunable), 1.0, 0
+    shape, step, probed = _map_of(trials.state, tunable), 1.0, 0
     if shape is None:
         shape, step = np.ones(tunable.size), trials.first_step
         steps, probed = _first_steps(tunable, trials)
         options["CMA_stds"] = (np.clip(steps, *FIRST_STEPS) / FIRST_STEP).tolist()
     validation = int(trials.episodes * VALIDATION_SHARE)
-    fits = [k for k in range(2, VALIDATED + 1) if validation // math.ceil(math.log2(k)) // k >= LEAST_VALIDATION]
+    fits = [k for k in range(2, MAX_VALIDATED + 1) if validation // math.ceil(math.log2(k)) // k >= MIN_VALIDATION]
     compared = max(fits, default=1)
     if compared == 1:
         validation = 0
@@ -89,7 +89,7 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
         first, spent = first + needed, spent + population * needed
         parts = trials.maximised(candidates, shared, 2 if needed == SEEDS_PER_GENERATION else 1)
         scores = np.mean(parts, axis=0)
-        needed = _needed(*parts) if len(parts) == 2 else needed
+        needed = _seeds_needed(*parts) if len(parts) == 2 else needed
         search.tell(samples, (-scores).tolist())
         # Keep the mean of the distribution, not the luckiest candidate.
         means.append(_mapped(shape, search.result.xfavorite))
@@ -112,7 +112,7 @@ def tune(policy: Policy, trials: Trials, rng_seed: int, population: int = POPULA
     )
 
 
-def _needed(one: Vector, other: Vector) -> int:
+def _seeds_needed(one: Vector, other: Vector) -> int:
     """Return the number of seeds for the next generations, from the candidates' returns on two halves of the seeds.
 
     The better the two rankings agree, the fewer seeds are needed, and the more generations the budget allows.
@@ -150,7 +150,7 @@ def _line(levels: Sequence[float]) -> tuple[float, float]:
 def _climbing(levels: Sequence[float]) -> bool:
     """Whether the mean return rose over the last generations, by a slope of more than twice its standard error."""
     count = min(len(levels), STALL)
-    if count < LEAST_CLIMB:
+    if count < MIN_CLIMB:
         return False
     slope, residual = _line(levels[-count:])
     return slope > 2 * residual / math.sqrt(count * (count**2 - 1) / 12)
@@ -165,7 +165,7 @@ def _mapped(shape: Vector, x: Vector) -> Vector:
 def _distribution(search: Any, shape: Vector) -> tuple[Vector, Vector | None]:
     """Return the search distribution in z: standard deviations, including the step size, and learned correlations."""
     deviations = np.asarray(search.result.stds)
-    if not 1 < len(deviations) <= MOST_CORRELATED:
+    if not 1 < len(deviations) <= MAX_CORRELATED:
         return np.sqrt(_mapped(shape, _mapped(shape, deviations**2))), None
     own = np.asarray(search.sm.C)
     scale = deviations / np.sqrt(np.diag(own))
@@ -192,7 +192,7 @@ def _state(
     return TuningState(deviations, stored, tunable.floor, _climbing(levels))
 
 
-def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
+def _map_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
     """Return the linear map from an isotropic distribution to the stored one, in z; None without a usable state."""
     if state is None or len(state.deviations) != tunable.size:
         return None
@@ -203,7 +203,7 @@ def _shape_of(state: TuningState | None, tunable: Tunable) -> Vector | None:
     if not state.correlations:
         return deviations
     values, vectors = np.linalg.eigh(_correlations(state).clip(-1, 1))
-    root: Vector = vectors * np.sqrt(np.maximum(values, LEAST_EIGENVALUE)) @ vectors.T
+    root: Vector = vectors * np.sqrt(np.maximum(values, MIN_EIGENVALUE)) @ vectors.T
     return np.asarray(deviations[:, None] * root)
 
 
@@ -268,22 +268,22 @@ def carry_over(
             shrink as well.
     """
     new, old = Tunable(policy, state.floor), Tunable(parent, state.floor)
-    shared = _shared(new, old)
-    if old.size != len(state.deviations) or len(shared) < LEAST_SHARED * new.size or not shared:
+    shared = _shared_constants(new, old)
+    if old.size != len(state.deviations) or len(shared) < MIN_SHARED * new.size or not shared:
         return None
     here, there = np.array(shared).T
     deviations = first_step * new.sizes
     wider = WIDER * first_step / FIRST_STEP
     deviations[here] = np.minimum(deviations[here], wider * np.asarray(state.deviations)[there])
     stored: tuple[float, ...] = ()
-    if max(new.size, old.size) <= MOST_CORRELATED:
+    if max(new.size, old.size) <= MAX_CORRELATED:
         correlations = np.eye(new.size)
         correlations[np.ix_(here, here)] = _correlations(state)[np.ix_(there, there)]
         stored = tuple(correlations[np.tril_indices(new.size, -1)].tolist())
     return TuningState(tuple(to_digits(value, 4) for value in deviations), stored, state.floor)
 
 
-def _shared(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
+def _shared_constants(new: Tunable, old: Tunable) -> list[tuple[int, int]]:
     """Return the index pairs of shared constants: same place and order, equal to two digits (models round)."""
     pairs = []
     for place in dict.fromkeys(new.places):

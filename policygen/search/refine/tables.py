@@ -21,7 +21,7 @@ from policygen.search.refine.tunable import Refined, Trials, is_choice_table
 from policygen.tasks.task import Task
 
 SWEEPS = 2  # over all entries
-ENOUGH_SEEDS = 5 * SEEDS_PER_GENERATION  # per comparison; if the budget allows fewer, changes are drawn at random
+MIN_SEEDS = 5 * SEEDS_PER_GENERATION  # per comparison; if the budget allows fewer, changes are drawn at random
 COMPARED = 8  # random changes compared at a time
 
 Change = tuple[int, int, int]  # cell, actuator and new label
@@ -118,7 +118,7 @@ def coordinate(policy: Policy, trials: Trials, rng_seed: int) -> Refined | None:
             yield number * SEEDS_PER_GENERATION, drawn
 
     seeds = trials.episodes // (SWEEPS * (changes + 1))
-    rounds, count = (sweeps(), seeds) if seeds >= ENOUGH_SEEDS else (draws(), SEEDS_PER_GENERATION)
+    rounds, count = (sweeps(), seeds) if seeds >= MIN_SEEDS else (draws(), SEEDS_PER_GENERATION)
     current, current_score, played = policy, 0.0, 0
     scored_first = -1  # index of the first seed of `current_score`
     for first, tried in rounds:

@@ -136,7 +136,7 @@ def test_candidates_meet_as_few_seeds_as_tell_them_apart(lucky: bool) -> None:
 def test_of_very_many_constants_no_correlations_are_learned_and_a_search_still_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cma, "MOST_CORRELATED", 20)
+    monkeypatch.setattr(cma, "MAX_CORRELATED", 20)
     lines = [" + ".join(f"{1 + (i + half) / 100:g}*spin" for i in range(13)) for half in (0, 13)]
     policy = policy_of(f"left = {lines[0]}\nright = {lines[1]}")
 
