@@ -113,7 +113,7 @@ def _assessed(
             with announced_if_slow("playing constant actions, of which the search starts with the best"):
                 policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
-        performance = _prolonged_if_overestimated(policy, runner.perform(proposal.number, policy), search, runner)
+        performance = _prolonged(policy, runner.perform(proposal.number, policy), search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
     tuning = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
     policy, performance, refined = tuning.policy, tuning.performance, tuning.refined
@@ -164,9 +164,7 @@ def validation_score(policy: Policy, score: Score, runner: EpisodeRunner) -> Sco
     return None if score.exact else runner.validate(policy, None, runner.config.episodes)
 
 
-def _prolonged_if_overestimated(
-    policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner
-) -> Performance:
+def _prolonged(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
     """Score a policy on more shared episodes if the usual ones cannot distinguish it from the best."""
     score, best, usual = performance.score, search.incumbent, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
@@ -294,9 +292,7 @@ def _tuned(
             return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
         # A run with a policy that cannot be read back could not be resumed.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
-        tuned = _prolonged_if_overestimated(
-            refined.policy, runner.perform(attempt.number, refined.policy), search, runner
-        )
+        tuned = _prolonged(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except Exception as error:  # keep the untuned policy
         if score is None and isinstance(error, BudgetExhausted):
             raise
