@@ -26,7 +26,7 @@ from policygen.runs.request_log import Comments, RequestLog
 from policygen.runs.state import Search
 from policygen.search.loop import new_search, optimize
 from policygen.search.prepare import prepared
-from policygen.search.runner import EpisodeRunner, play_final, play_perturbed, usual_perturbations
+from policygen.search.runner import EpisodeRunner, final_scores
 from policygen.tasks.task import KIND_WORDS, Task
 from policygen.tasks.warmup import warn_if_unseeded
 
@@ -102,9 +102,7 @@ class Run:
     def finish(self) -> Summary:
         """Score the best policy on fresh seeds, write the remaining files, and return the run's summary."""
         started = time.perf_counter()
-        self.final = play_final(self.search, self.config)
-        perturbed = play_perturbed(self.search, self.config)
-        by = usual_perturbations(self.task, self.config) if perturbed is not None else ()
+        self.final, perturbed, by = final_scores(self.search, self.config)
         self.logbook.save_buffer(self.search.buffer)
         self.logbook.write_curve(facts.curve_csv(self.search.attempts))
         summary = Summary(

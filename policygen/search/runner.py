@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -380,25 +380,21 @@ def final_episodes(best: Attempt, config: RunConfig) -> int:
     return max(FINAL_EPISODES, min(MAX_FINAL_EPISODES, FINAL_STEPS * len(best.played) // steps))
 
 
-def play_perturbed(search: Search, config: RunConfig) -> Score | None:
-    """Score the best policy under `usual_perturbations` on the first seeds of the final score; None without any."""
-    best, perturbations = search.incumbent, usual_perturbations(search.task, config)
-    if best is None or not perturbations:
-        return None
-    assert search.best is not None
-    seeds = episode_seeds(config.seed, "final", min(FRAGILITY_EPISODES, final_episodes(search.best, config)))
-    perturbed = replace(search.task, perturb=perturbations)
-    try:
-        with announced_if_slow("playing the best policy with delays and noise"):
-            return evaluate(best, seeds, perturbed, config.jobs, config.step_timeout, isolate_foreign=True)
-    except EnvironmentFault:  # the run's results do not depend on this score
-        return None
+def final_scores(search: Search, config: RunConfig) -> tuple[Score | None, Score | None, tuple[Perturbation, ...]]:
+    """Score the best policy exactly or on fresh seeds that the search never saw, and again under perturbations.
 
-
-def play_final(search: Search, config: RunConfig) -> Score | None:
-    """Score the best policy exactly or on fresh seeds that the search never saw; None without a policy."""
-    if search.incumbent is None or search.best is None:
-        return None
-    seeds = episode_seeds(config.seed, "final", final_episodes(search.best, config))
+    Returns:
+        The score, None without a policy; and the score on the first of these seeds under `usual_perturbations`, with
+        these perturbations, or None and () if there are none or the environment failed under them.
+    """
+    best, policy, task = search.best, search.incumbent, search.task
+    if best is None or policy is None:
+        return None, None, ()
+    seeds = episode_seeds(config.seed, "final", final_episodes(best, config))
     with announced_if_slow(f"playing {len(seeds):,} fresh episodes of the best policy"):
-        return evaluate(search.incumbent, seeds, search.task, config.jobs, config.step_timeout)
+        final = evaluate(policy, seeds, task, config.jobs, config.step_timeout)
+    if by := usual_perturbations(task, config):
+        some, harder = seeds[:FRAGILITY_EPISODES], replace(task, perturb=by)
+        with suppress(EnvironmentFault), announced_if_slow("playing the best policy with delays and noise"):
+            return final, evaluate(policy, some, harder, config.jobs, config.step_timeout, isolate_foreign=True), by
+    return final, None, ()
