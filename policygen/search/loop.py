@@ -73,7 +73,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
                 break
             # Unused recorded replies mean that an earlier process was interrupted. In case the user's environment
             # crashed it, other processes play it now.
-            runner.players.isolated = request_log.has_recorded and runner.players.foreign
+            runner.simulator.isolated = request_log.has_recorded and runner.simulator.foreign
             runner.ledger.check_episodes(config.episodes)  # to score a proposal
             context = replace(context, comments=request_log.comments_for(context.number))
             prompt = render_prompt(context, config, search.turns)

@@ -33,7 +33,8 @@ from policygen.runs.state import Search
 from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS, WARM_UP_SHARE, episodes_of_tuning
 from policygen.search.refine.tunable import Trials, Vector
 from policygen.tasks.environments import fits
-from policygen.tasks.task import Perturbation, Task
+from policygen.tasks.task import Perturbation
+from policygen.telling import telling
 
 # An environment that fails for this many proposals in a row would also fail for the next ones, which cost money.
 MAX_FAULTS = 5
@@ -85,12 +86,12 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         self._buffer = search.buffer
         self._requirements = Requirements(search.task)
         self.tell = tell
-        self.players = ParallelSimulator(search.task, config.jobs, step_timeout=config.step_timeout)
+        self.simulator = ParallelSimulator(search.task, config.jobs, step_timeout=config.step_timeout)
         self.faults = 0  # consecutive proposals for which the environment failed
         self._started = time.perf_counter() - (search.attempts[-1].counts.wall_seconds if search.attempts else 0.0)
 
     def __exit__(self, *exception: object) -> None:
-        self.players.close()
+        self.simulator.close()
 
     # --- play
 
@@ -99,13 +100,12 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
         Raises BudgetExhausted before playing any if the episodes would exceed the limit.
         """
-        if not seeds or not self.ledger.affords_episodes(len(seeds)):
-            self.ledger.charge_episodes(len(seeds))  # raises
+        self.ledger.check_episodes(len(seeds))
         trajectories: list[Trajectory] = []
         while len(trajectories) < len(seeds):
             safe = self.ledger.safe_episodes
             some = seeds[len(trajectories) :][: safe if safe is None else max(1, safe)]
-            trajectories += self._counted(len(some), partial(self.players.play, actor, some), tuning=tuning)
+            trajectories += self._counted(len(some), partial(self.simulator.play, actor, some), tuning=tuning)
         self._note_lengths(trajectories)
         return trajectories
 
@@ -113,11 +113,10 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         """Play each policy on each seed for tuning: all together, or one policy at a time if steps are scarce."""
         count, safe = len(policies) * len(seeds), self.ledger.safe_episodes
         if safe is None or max(1, safe) >= count:
-            found = self._counted(count, lambda: self.players.play_many(policies, seeds), tuning=True)
+            found = self._counted(count, lambda: self.simulator.play_many(policies, seeds), tuning=True)
             self._note_lengths([one for some in found for one in some])
             return found
-        if not self.ledger.affords_episodes(count):
-            self.ledger.charge_episodes(count)  # raises
+        self.ledger.check_episodes(count)
         return [self.play(policy, tuple(seeds), tuning=True) for policy in policies]
 
     def _note_lengths(self, trajectories: Sequence[Trajectory]) -> None:
@@ -129,11 +128,11 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def _counted(self, episodes: int, play: Callable[[], T], *, tuning: bool) -> T:
         """Charge episodes, play them, and count their steps, even if the environment fails."""
         self.ledger.charge_episodes(episodes)
-        before = self.players.steps
+        before = self.simulator.steps
         try:
             return play()
         finally:
-            self.ledger.count_steps(self.players.steps - before, tuning=tuning)
+            self.ledger.count_steps(self.simulator.steps - before, tuning=tuning)
 
     def play_randomly(self) -> Performance:
         """Play the warm-up and score random actions; without warm-up episodes the score is None."""
@@ -148,14 +147,14 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             most = count if "warmup_episodes" in self.config.model_fields_set else math.inf
             while len(trajectories) < most and self.ledger.env_steps - begun < WARM_UP_SHARE * limit:
                 trajectories += self.play(actor, self._seeds("warm-up", 1, len(trajectories)))
-        score = sampled_score(trajectories, self.players.engine)
+        score = sampled_score(trajectories, self.simulator.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def perform(self, number: int, policy: Policy) -> Performance:
         """Score a policy for attempt `number`: exactly if the MDP is known, else on the shared seeds."""
         exact = exact_score(policy, self.mdp) if self.mdp is not None else None
         trajectories = self.play(policy, self._shared_seeds(number, exact=exact is not None))
-        score = exact or sampled_score(trajectories, self.players.engine)
+        score = exact or sampled_score(trajectories, self.simulator.engine)
         return Performance(score, trajectories, self._requirements.count(trajectories))
 
     def replayed(self, attempt: Attempt) -> Iterator[list[Trajectory]]:
@@ -182,7 +181,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
     def course(self, purpose: str, count: int) -> Course:
         """Return a course for races on this many seeds; its episodes are charged to the run's budget."""
-        return Course(self.task, self._seeds(purpose, count), self.play, self.players.engine, self.mdp)
+        return Course(self.task, self._seeds(purpose, count), self.play, self.simulator.engine, self.mdp)
 
     def best_start(self, policies: Sequence[Policy]) -> Policy:
         """Return the winner of races on a few shared episodes: the first policy, unless another is clearly better.
@@ -199,9 +198,8 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         if self.mdp is None or self.task.requirements or exact_score(policies[0], self.mdp) is None:
             room = self.ledger.episodes_left // 10 if self.ledger.episodes_left is not None else sys.maxsize
             if len(policies) > MAX_RACERS:
-                first, *others = policies[
-                    : max(MAX_RACERS, room - MAX_RACERS)
-                ]  # room for a second episode of each racer
+                # Leave each racer room for a second episode.
+                first, *others = policies[: max(MAX_RACERS, room - MAX_RACERS)]
                 room -= max(0, len(others) + 1 - MAX_RACERS)
                 if len(others) >= MAX_RACERS:
                     others.sort(key=lambda policy: rank(course.score(policy, 1)))
@@ -243,7 +241,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
     def extended(self, purpose: str, policy: Policy, score: Score | None, episodes: int) -> Score:
         """Extend a score to the first `episodes` seeds for a purpose; play only the missing ones."""
         played = score.episodes if score is not None else 0
-        more = sampled_score(self.play(policy, self._seeds(purpose, episodes - played, played)), self.players.engine)
+        more = sampled_score(self.play(policy, self._seeds(purpose, episodes - played, played)), self.simulator.engine)
         if score is None:
             return more
         return score_of_returns(np.array(score.returns + more.returns), score.seeds + more.seeds, score.engine)
@@ -270,7 +268,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
 
     def _trials(self, number: int, episodes: int, measure: Measure | None = None) -> Trials:
         since, played, penalty = time.time(), 0, Penalty(self.task, episodes)
-        aim = measure if measure is not None and measure.objective is not None else None
+        objective = measure if measure is not None and measure.objective is not None else None
         sampler = Sampler(self.mdp, self.task.max_steps) if self.mdp is not None else None
 
         def count(more: int, returns: Sequence[float] | Vector) -> None:
@@ -285,14 +283,14 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
             count(len(policies) * len(seeds), [t.episode_return for some in trajectories for t in some])
             return trajectories
 
-        def score(trajectories: Sequence[Sequence[Trajectory]], aim: Measure | None = None) -> Vector:
+        def score(trajectories: Sequence[Sequence[Trajectory]], objective: Measure | None = None) -> Vector:
             every = [trajectory for some in trajectories for trajectory in some]
-            found = aim.sums(every) if aim is not None else np.array([t.episode_return for t in every])
+            found = objective.sums(every) if objective is not None else np.array([t.episode_return for t in every])
             return penalty(found.reshape(len(trajectories), -1).mean(axis=1), trajectories)
 
         def parts(policies: Sequence[Policy], seeds: Sequence[int], count: int) -> list[Vector]:
             trajectories, size = play(policies, seeds), len(seeds) // count
-            return [score([some[i * size : (i + 1) * size] for some in trajectories], aim) for i in range(count)]
+            return [score([some[i * size : (i + 1) * size] for some in trajectories], objective) for i in range(count)]
 
         def practice(actor: Actor, seeds: Sequence[int]) -> Vector:
             if sampler is None:
@@ -355,17 +353,6 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
         return Counts(self.ledger.episodes, self.ledger.env_steps, self.ledger.tuning_steps, seconds)
 
 
-def usual_perturbations(task: Task, config: RunConfig) -> tuple[Perturbation, ...]:
-    """Return the perturbations under which a run's best policy is scored once more at the end.
-
-    Empty if the setting `fragility` is off, if steps are limited (the plant may be real), if the task is already
-    perturbed, or if the environment is a user's own object.
-    """
-    if not config.fragility or config.max_steps is not None or task.perturb or task.given is not None:
-        return ()
-    return tuple(one for one in FRAGILITY if fits(task, one))
-
-
 def final_episodes(best: Attempt, config: RunConfig) -> int:
     """Return the number of episodes in the final score: the setting or, if it is not set, `FINAL_EPISODES` or more.
 
@@ -384,8 +371,8 @@ def final_scores(search: Search, config: RunConfig) -> tuple[Score | None, Score
     """Score the best policy exactly or on fresh seeds that the search never saw, and again under perturbations.
 
     Returns:
-        The score, None without a policy; and the score on the first of these seeds under `usual_perturbations`, with
-        these perturbations, or None and () if there are none or the environment failed under them.
+        The score, None without a policy; the score on the first of these seeds under the usual perturbations, None if
+        it is left out or the environment fails; and these perturbations.
     """
     best, policy, task = search.best, search.incumbent, search.task
     if best is None or policy is None:
@@ -393,8 +380,10 @@ def final_scores(search: Search, config: RunConfig) -> tuple[Score | None, Score
     seeds = episode_seeds(config.seed, "final", final_episodes(best, config))
     with announced_if_slow(f"playing {len(seeds):,} fresh episodes of the best policy"):
         final = evaluate(policy, seeds, task, config.jobs, config.step_timeout)
-    if by := usual_perturbations(task, config):
-        some, harder = seeds[:FRAGILITY_EPISODES], replace(task, perturb=by)
+    # Not if steps are limited (the plant may be real), or if the environment is perturbed already or a user's own object.
+    perturbable = config.fragility and config.max_steps is None and not task.perturb and task.given is None
+    if by := tuple(one for one in FRAGILITY if perturbable and fits(task, one)):
+        some, perturbed = seeds[:FRAGILITY_EPISODES], replace(task, perturb=by)
         with suppress(EnvironmentFault), announced_if_slow("playing the best policy with delays and noise"):
-            return final, evaluate(policy, some, harder, config.jobs, config.step_timeout, isolate_foreign=True), by
+            return final, evaluate(policy, some, perturbed, config.jobs, config.step_timeout, isolate_foreign=True), by
     return final, None, ()
