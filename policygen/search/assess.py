@@ -102,7 +102,7 @@ def _assessed(
     attempt = replace(attempt, saved=saved(policy))
     if (twin := _repeated(attempt, search, runner)) is not None:
         notes = {**notes_of_episodes(twin), **attempt.notes, REPEATS.key: twin.number}
-        words = f"the same policy as attempt {twin.number}, whose score it has"
+        words = f"the same policy as attempt {twin.number}, so it has the same score"
         repeat = replace(attempt, score=twin.shared_score, played=twin.played, notes=notes, verdict=words)
         return Assessment(repeat, (), search.best_score, search.validation)
     if proposal.standardised and runner.config.refine.most_episodes is not None:
@@ -110,7 +110,7 @@ def _assessed(
         performance = Performance(None)
     else:
         if proposal.model == NO_MODEL and not any(one.number and one.score for one in search.attempts):
-            with announced_if_slow("playing constant actions, of which the search starts with the best"):
+            with announced_if_slow("playing constant actions, to start from the best of them"):
                 policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
         performance = _prolonged(policy, runner.perform(proposal.number, policy), search, runner)

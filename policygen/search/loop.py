@@ -87,7 +87,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
                 search.turns += conversation_turn(proposal.exchanges)
         else:
             count = config.iterations
-            search.stopped = f"all {count} iterations are done" if count > 1 else "its one iteration is done"
+            search.stopped = f"all {count} iterations are done" if count > 1 else "the only iteration is done"
     except BudgetExhausted as error:
         search.stopped = str(error)
     # Use the remaining episodes to tune an earlier policy that was still improving, and the best; no model is asked.

@@ -34,7 +34,6 @@ from policygen.runs.tuning import EPISODES_OF_TUNING, LEAST_SHARE, PROLONGATIONS
 from policygen.search.refine.tunable import Trials, Vector
 from policygen.tasks.environments import fits
 from policygen.tasks.task import Perturbation
-from policygen.telling import telling
 
 # An environment that fails for this many proposals in a row would also fail for the next ones, which cost money.
 MAX_FAULTS = 5
@@ -380,7 +379,7 @@ def final_scores(search: Search, config: RunConfig) -> tuple[Score | None, Score
     seeds = episode_seeds(config.seed, "final", final_episodes(best, config))
     with announced_if_slow(f"playing {len(seeds):,} fresh episodes of the best policy"):
         final = evaluate(policy, seeds, task, config.jobs, config.step_timeout)
-    # Not if steps are limited (the plant may be real), or if the environment is perturbed already or a user's own object.
+    # Left out if steps are limited (the plant may be real), or the environment is perturbed or a user's own object.
     perturbable = config.fragility and config.max_steps is None and not task.perturb and task.given is None
     if by := tuple(one for one in FRAGILITY if perturbable and fits(task, one)):
         some, perturbed = seeds[:FRAGILITY_EPISODES], replace(task, perturb=by)

@@ -134,7 +134,10 @@ def test_a_policy_that_was_scored_before_is_not_played_again() -> None:
     assert (again.score, again.played) == (first.shared_score, first.played)
     assert IDEA.of(best)
     assert IDEA.of(last) is None  # its reply had none
-    assert (last.accepted, last.verdict) == (False, f"the same policy as attempt {best.number}, whose score it has")
+    assert (last.accepted, last.verdict) == (
+        False,
+        f"the same policy as attempt {best.number}, so it has the same score",
+    )
     assert [one.number for one in load_run(result.folder).search.buffer.of_attempt(3)] == []
     tuned = run([ALWAYS_LEFT] * 2, refine="coordinate:60")
     assert not [one for one in tuned.attempts if "the same policy" in one.verdict]  # tuning goes on
@@ -214,7 +217,7 @@ def test_what_is_no_finite_number_is_told_and_kept(line: Line) -> None:
     assert "`bad` was no finite number in 100% of the steps, `far` was no finite number in 100% of the steps" in asked
     first = load_run(result.folder).search.attempts[1]
     assert first.notes == result.attempts[1].notes
-    words = "2 (`bad` in 1 of the steps, `far` in 1 of the steps) over 10 episodes of attempt 1"
+    words = "2 (`bad` in 100% of the steps, `far` in 100% of the steps) over 10 episodes of attempt 1"
     assert f"\n# values without a finite number: {words}\n" in line("show", result.folder, "--attempt", 1).out
     assert undefined_words(UNDEFINED.of(first) * 9).endswith(f", and {18 - MOST_UNDEFINED} more")
 
