@@ -1,1 +1,1 @@
-"""The prompts that a model is shown."""
+"""Prompts: what they show, and the templates that render them."""

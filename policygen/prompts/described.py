@@ -1,4 +1,4 @@
-"""The task and its grid as prompts describe them: plain data, with quantities of one kind described together."""
+"""Descriptions of the task and its grid for prompts, as plain data; quantities of one kind share a description."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policygen.tasks.task import Task
 View = dict[str, Any]  # names and values for a template
 One = TypeVar("One", Observation, Actuator)
 
-# The part of a task that templates may read.
+# The attributes of a task that templates can read.
 _TASK = (
     *("name", "gym_id", "observations", "observed", "texts", "actuators", "acted", "action_space", "max_steps"),
     *("features", "requirements", "perturbed", "about", "hints", "documentation", "facts", "discount", "solved"),
@@ -24,16 +24,15 @@ _TASK = (
 _SMALL = frozenset(["a", "an", "the", "of", "in", "on", "at", "to", "by", "for", "and", "or", "is", "are", "its"])
 _LINKING = frozenset(["at", "between", "in", "of", "on", "the"])
 _RATES = frozenset(["angular", "velocity", "rate", "speed"])
-FEWEST_ALIKE = 3  # neighbours whose descriptions begin alike that are described together
-FEWEST_EDGES = 5  # between integers that a person would not have chosen for a quantity of other values
+FEWEST_ALIKE = 3  # so many neighbours whose descriptions begin alike share a line
+FEWEST_EDGES = 5  # so many edges between integers mean that the bins are integers
 
 
 def task_view(task: Task) -> View:
     """Return a task for templates, without its grid (`grid` is the one in use).
 
-    In `observed` and `acted`, neighbouring observations and actuators of one kind are one entry, named by all their
-    names: those whose descriptions are the same but for words of their names or a last word in brackets, those that
-    differ in the body only, and many that differ in nothing but their numbers.
+    In `observed` and `acted`, neighbouring observations and actuators share an entry, named by all their names, if
+    their descriptions differ only in words of their names, in a last word in brackets, in the body, or in a number.
     """
     changed: View = {
         "observed": observed_together(task.observations),
@@ -45,7 +44,7 @@ def task_view(task: Task) -> View:
 
 
 def observed_together(observations: Sequence[Observation]) -> list[Observation]:
-    """Return one observation for each group of neighbours that are described together."""
+    """Return one observation for each group of neighbours that share a description."""
     told = _rates([replace(group[0], name=span(group)) for group in alike(observations)])
     entries = list[Observation]()
     for of_a_body, run in itertools.groupby(told, lambda o: bool(o.derived)):
@@ -55,15 +54,16 @@ def observed_together(observations: Sequence[Observation]) -> list[Observation]:
 
 
 def _kind(o: Observation) -> Observation:
-    """Return an observation without its name and description; bounds count only where they are shown."""
+    """Return the properties that observations in one line share; bounds only if they are shown."""
     o = replace(o, name="", about="")
     return o if o.seen else replace(o, low=0.0, high=0.0, integer=False)
 
 
 def _together(some: Sequence[One], kind: Callable[[One], One]) -> list[One]:
-    """Join neighbours that agree in `kind` and whose descriptions say the same but for what their names say.
+    """Join neighbours of one `kind` whose descriptions differ only in words of their names.
 
-    Of the others, neighbours whose descriptions begin alike are one entry, too: `left (of tank 1), right (of tank 2)`.
+    Of the others, neighbours whose descriptions begin alike are joined, too: `left (tank 1), right (tank 2): level of
+    the parts in brackets`.
     """
     entries = list[One]()
     for (_, masked), run in itertools.groupby(some, lambda one: (kind(one), _masked(one.name, _split(one)[0]))):
@@ -77,7 +77,7 @@ def _together(some: Sequence[One], kind: Callable[[One], One]) -> list[One]:
 
 
 def _joined(group: Sequence[One], masked: str) -> One:
-    """Return one entry for several: what differs between their names is left out of what is said of all."""
+    """Return one entry for several, whose description lacks the words in which their names differ."""
     names = [set(_words(one.name)) for one in group]
     own = names[0].difference(names[0].intersection(*names))
     text, _ = _split(group[0])
@@ -101,7 +101,7 @@ def _joined(group: Sequence[One], masked: str) -> One:
 
 
 def _shortened(one: One) -> One:
-    """Return an entry without a beginning of its description that only repeats its name."""
+    """Return an entry whose description does not begin by repeating its name."""
     text, code = _split(one)
     first, _, rest = text.partition(", ")
     if _plain(first) and set(_words(first)) <= {*_words(one.name), "of", "the", "a"}:
@@ -110,12 +110,12 @@ def _shortened(one: One) -> One:
 
 
 def _plain(text: str) -> bool:
-    """Whether a text consists of words alone: in `tip - goal` the sign says something, too."""
+    """Whether a text consists of words alone, unlike `tip - goal`."""
     return all(letter.isalnum() or letter in " _,." for letter in text)
 
 
 def _start(one: Observation | Actuator) -> str:
-    """Return the first two words of a description that has more."""
+    """Return the first two words of a description; empty if it has no more, or the entry is a joined one."""
     words = one.about.lower().split()
     return " ".join(words[:2]) if len(words) > 2 and "," not in one.name and "(" not in one.about else ""
 
@@ -133,7 +133,7 @@ def _of_one_start(group: Sequence[One]) -> One:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the words of a text and what is between them, in turn."""
+    """Split a text into words and the characters between them."""
     return ["".join(part) for _, part in itertools.groupby(text, str.isalnum)]
 
 
@@ -142,13 +142,13 @@ def _words(text: str) -> list[str]:
 
 
 def _masked(name: str, text: str) -> str:
-    """Return a description with `_` for each word that the name says already."""
+    """Return a description with `_` for each word of the name."""
     said = set(_words(name))
     return "".join("_" if part.lower() in said else part for part in _parts(text))
 
 
 def _split(one: Observation | Actuator) -> tuple[str, str]:
-    """Return a description without its last words in brackets, and these; none if the name says them already."""
+    """Split off the last words in brackets from a description; without them if they only repeat the name."""
     text, bracket, last = one.about.rstrip().removesuffix(")").rpartition("(")
     if not one.about.rstrip().endswith(")") or not bracket or not text.strip() or ")" in last:
         return one.about, ""
@@ -156,9 +156,9 @@ def _split(one: Observation | Actuator) -> tuple[str, str]:
 
 
 def _rates(observations: Sequence[Observation]) -> list[Observation]:
-    """Return the observations, with few words for rates that say nothing but that they are the rates of others.
+    """Join rates whose descriptions say only that they are the rates of other observations.
 
-    A rate has the first words of another name and the unit of that one per second.
+    A rate has the name of another observation but for its last word, and the unit of that one per second.
     """
     of = {(o.name.rpartition("_")[0], o.unit): o for o in observations if "_" in o.name}
     partners = [of.get((o.name.rpartition("_")[0], o.unit.removesuffix("/s"))) for o in observations]
@@ -180,7 +180,7 @@ def _is_rate(one: Observation, other: Observation | None) -> bool:
 
 
 def _bodies_together(observations: Sequence[Observation]) -> list[Observation]:
-    """Join neighbours with one description, and then the same quantities of several bodies."""
+    """Join neighbours with the same description, then the same quantities of several bodies."""
     groups = [list(group) for _, group in itertools.groupby(observations, lambda o: (o.about or o.name, o.unit))]
     entries = list[Observation]()
     for (names, about), run in itertools.groupby(groups, _of_any_body):
@@ -194,7 +194,7 @@ def _bodies_together(observations: Sequence[Observation]) -> list[Observation]:
 
 
 def _of_any_body(group: Sequence[Observation]) -> tuple[str, str]:
-    """Return names and description of a group, with `BODY` for the name of the body that the description names."""
+    """Return names and description of a group, with `BODY` in place of the body's name."""
     names, about = [o.name for o in group], group[0].about
     body = group[0].derived
     if not body or not all(name.startswith(f"{slug(body)}_") for name in names):
@@ -204,21 +204,21 @@ def _of_any_body(group: Sequence[Observation]) -> tuple[str, str]:
 
 
 def _first_integer(edges: Sequence[float]) -> int | None:
-    """Return the integer in bin 0 of a dimension with a bin for each integer: its edges lie halfway between them."""
+    """Return the integer of bin 0 if each bin is an integer, because the edges lie halfway between them; else None."""
     whole = [edge - 0.5 for edge in edges]
     each = len(edges) >= FEWEST_EDGES and whole == list(range(int(whole[0]), int(whole[0]) + len(edges)))
     return int(whole[0]) if each else None
 
 
 def grid_view(grid: Grid | None) -> list[View]:
-    """Return the views of a grid's dimensions; none without a grid."""
+    """Return a grid's dimensions for templates; none without a grid."""
     return [
         {
             "name": d.name,
             "bins": [{"index": i, "label": d.label(i)} for i in range(d.bins)],
             "edges": list(d.edges),
             "plain": d.label(0) == "0",  # bin i is the value i
-            "first": _first_integer(d.edges),  # bin i is the value first + i; none if bins are no integers
+            "first": _first_integer(d.edges),  # bin i is the value first + i; None if bins are not integers
         }
         for d in (grid.dimensions if grid is not None else ())
     ]

@@ -1,4 +1,4 @@
-"""The evidence that prompts show, as plain data: episodes, attempts, requirements and visited cells."""
+"""The evidence in prompts, as plain data: episodes, attempts, requirements and the outcomes of actions."""
 
 from __future__ import annotations
 
@@ -43,55 +43,54 @@ from policygen.runs.notes import IDEA, UNDEFINED, UNSTABLE, violations_of
 from policygen.runs.state import Context
 from policygen.tasks.task import Task
 
-STANDARD_ERRORS = 2.0  # half width of the intervals of returns to go; overlapping ones count as equal
-LEAST_EPISODES = 5  # least number of episodes for a mean return to go
-AROUND_VIOLATION = (-2, -1, 0, 1)  # steps that are shown around the first violation
+STANDARD_ERRORS = 2.0  # half the width of the intervals of returns to go; if two overlap, the returns count as equal
+LEAST_EPISODES = 5  # fewest episodes for a mean return to go
+AROUND_VIOLATION = (-2, -1, 0, 1)  # steps shown around the first violation
 
 
 # --- episodes --------------------------------------------------------------------------------------------------------
 
-# Fields of a trace's rows: an observation or a feature of such a name is shown with `_` behind it.
+# Fields of a trace's rows; an observation or feature with such a name is shown with `_` appended.
 FIELDS = frozenset(["step", "cell", "action", "reward", "steps", "count", "first", "last", "total"])
 MOST_TEXT = 300  # characters of an observed text in a trace
-STILL = 0.02  # an observation within this share of its range in the episode counts as unchanged
-STILL_OF_LIMITS = 0.01  # the same as a share of the task's bounds, if these are less than MOST_RANGE apart
+STILL = 0.02  # a change of at most this share of an observation's range in the episode counts as none
+STILL_OF_LIMITS = 0.01  # the same, as a share of the task's bounds if these are less than MOST_RANGE apart
 MOST_RANGE = 1e3
 MOST_COLUMNS = 12  # quantities of a trace before there is a policy
 MOST_READ = 16  # quantities of a trace if the best policy consists of equations
-MOST_RELEVANT = 6  # observations that are shown whether or not the policy reads them
-MOST_NAMES = 10  # quantities of a step that is shown alone
+MOST_RELEVANT = 6  # observations that are shown even if the policy does not read them
+MOST_NAMES = 10  # quantities of a step that is shown by itself
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """One episode: its outcome, and a list per quantity with one entry per step."""
+    """An episode: its outcome, and for each quantity a list with one entry per step."""
 
     attempt: int
     episode_return: float
     length: int
     ending: str
-    failed: bool  # whether it ended early without success; `won`: with success
-    won: bool
+    failed: bool  # whether it ended early without success
+    won: bool  # whether it ended with success
     still: Mapping[str, float]  # the largest change of each observation that counts as none
     # `step`, every observation, text and feature (of the task and of the best policy), for tables `cell` (bins, in the
     # order of the grid), `action` in the task's words, each continuous actuator by its name, and `reward`
     columns: Mapping[str, Sequence[Any]]
     traced: tuple[str, ...]  # names of the observations and features to show, the most important first
-    relevant: tuple[str, ...]  # those of the observations that reward and ends depend on most, the most relevant first
-    # the values of such observations where they do not change in this episode, and of set-points
+    relevant: tuple[str, ...]  # the observations among them that reward and ends depend on, the most relevant first
+    # the values of relevant observations that do not change in this episode, and of set-points
     constant: Mapping[str, float]
-    unobserved: tuple[str, ...]  # names of the shown quantities that no policy can read, such as the heights of feet
+    unobserved: tuple[str, ...]  # names of shown quantities that no policy can read, such as heights of feet
     outputs: tuple[str, ...]  # names of the columns of actions
-    signals: tuple[Signal, ...]  # the range of each quantity, and for linear policies its rhythm
-    reference: str  # the most rhythmic signal; empty without a rhythm
-    anomaly: Anomaly | None  # the first quantity that left its usual range, if there is one
-    terms: Mapping[str, float]  # the sum of each reward term, if the environment reports them
+    signals: tuple[Signal, ...]  # the range of each quantity, and for linear policies its period
+    reference: str  # name of the most periodic signal; empty if none is periodic
+    anomaly: Anomaly | None  # the first quantity that left its usual range, if any
+    terms: Mapping[str, float]  # the sum of each reward term, if the environment reports the terms
     texts: tuple[str, ...] = ()  # names of the columns of observed texts
-    # reward of each step below the mean of the policy's episodes; empty if there is only one
+    # how far each step's reward is below the mean of the policy's episodes; empty if there is only one episode
     lost: Sequence[float] = ()
     shortfall: Shortfall | None = None  # the steps in which it lost most, if it lost anything
-    # the values of the columns after the last action, None for those without one; empty if the time limit ended the
-    # episode
+    # the columns' values after the last action, None for columns without one; empty if the time limit ended the episode
     final: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -107,8 +106,9 @@ def episode_view(
     """Return the view of an episode with the quantities of `reader`.
 
     Args:
-        usual: usual ranges; if given, the view has rhythms, unobserved quantities and the first anomaly.
-        relevance: what reward and ends depend on; if given, only some of many quantities are traced.
+        best: the policy whose quantities are the most important.
+        usual: usual ranges; if given, the view has periods, unobserved quantities and the first anomaly.
+        relevance: how much reward and ends depend on each observation, by which quantities are ranked.
         mean: `mean_rewards` of the policy's episodes; if given, the view has the losses against it.
     """
     t, task = episode.trajectory, reader.task
@@ -141,7 +141,7 @@ def episode_view(
         length=t.length,
         ending="cut by the time limit"
         if not t.terminated
-        # Of an environment that only its own documentation describes, a goal is a guess.
+        # Without a description of the task, `reached` is a guess.
         else f"terminated by the environment{', its goal reached' * (episode.reached and not task.documentation)}",
         failed=episode.failed,
         won=episode.reached,
@@ -173,7 +173,7 @@ def _shown(name: str, task: Task) -> str:
 
 
 def _final(t: Trajectory, reader: Reader) -> dict[str, Any]:
-    """Return the result of the last action: observations and, for a policy without memory, features and the cell."""
+    """Return the values after the last action: observations and, for a policy without memory, features and the cell."""
     rows, task = np.repeat(t.observations[-1:], 2, axis=0), reader.task
     last = replace(t, observations=rows, actions=t.actions[-1:], rewards=t.rewards[-1:])
     arrays = quantities(last, reader)
@@ -191,14 +191,14 @@ def _cells(t: Trajectory, reader: Reader) -> dict[str, Sequence[Any]]:
     """Return the column `cell`, if the reader has cells."""
     if not isinstance(reader, CellReader):
         return {}
-    # An episode visits few different cells: make one tuple for each, not one per step.
+    # An episode visits few cells: make one tuple for each, not one for each step.
     cells, which = np.unique(reader.cells_along((t.observations[:-1], t.actions)), return_inverse=True)
     bins = list(map(tuple, reader.grid.bins_of(cells).tolist()))
     return {"cell": list(map(bins.__getitem__, which.tolist()))}
 
 
 def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
-    """Return the observed texts of each step, each text in one line between quotes."""
+    """Return the observed texts of each step, each in one line and in quotes."""
     first, shown = len(task.observations), {}
     for text in task.texts:
         lines = [" ".join(decoded(row).split()) for row in t.observations[:-1, first : first + text.columns]]
@@ -208,7 +208,7 @@ def _texts(t: Trajectory, task: Task) -> dict[str, list[str]]:
 
 
 def _names_to_show(arrays: Mapping[str, Column], task: Task, best: Policy | None) -> list[str]:
-    """Return the names of observations and features that change, without copies: equal to an earlier one throughout."""
+    """Return the names of observations and features that change, without exact copies of earlier ones."""
     left_out = {a.name for a in task.actuators}
     left_out |= {name for name, node in best.lets if is_standardised(name, node)} if best is not None else set()
     first: dict[bytes, str] = {}
@@ -219,7 +219,7 @@ def _names_to_show(arrays: Mapping[str, Column], task: Task, best: Policy | None
 
 
 def _still(arrays: Mapping[str, Column], task: Task) -> dict[str, float]:
-    """Return the largest change of each observation that counts as none, by its range in the episode and its bounds."""
+    """Return the largest change of each observation that counts as none."""
     return {
         _shown(o.name, task): max(
             STILL * float(np.ptp(arrays[o.name])),
@@ -231,7 +231,7 @@ def _still(arrays: Mapping[str, Column], task: Task) -> dict[str, float]:
 
 
 def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> Reader:
-    """Return the reader that computes a trace's columns: all features of a linear policy, or the cells of a table."""
+    """Return the reader for a trace's columns: the features of a linear policy, or the cells of a table."""
     if isinstance(policy, TablePolicy):
         return policy.reader
     if grid is not None:
@@ -240,11 +240,11 @@ def reader_for(task: Task, grid: Grid | None, policy: Policy | None = None) -> R
 
 
 def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance) -> list[str]:
-    """Return the quantities to show, the most important first, at most MOST_READ or MOST_COLUMNS of them.
+    """Return the quantities to show, the most important first, at most MOST_READ (without a policy MOST_COLUMNS).
 
     The order is: observations that reward and ends depend on; features of `best` that remember themselves (a clock, a
-    latch); the quantities that its outputs read, then those that its features read: observations by variance, then
-    features, the last defined first; and the rest, by variance.
+    latch); quantities that its outputs read, then those that its features read (observations by variance, then
+    features, the last defined first); and the rest, by variance.
     """
     variance, read = relevance.variance, list[str]()
     if isinstance(best, LinearPolicy):
@@ -259,7 +259,7 @@ def ranked(names: Sequence[str], best: Policy | None, relevance: Relevance) -> l
 
 
 def rows_at(policy: Policy | None, episode: Episode, steps: Sequence[int], task: Task) -> list[dict[str, Any]]:
-    """Return those of the steps that an episode of a policy has, with their most informative columns."""
+    """Return these steps of a policy's episode, if they exist, with their most informative columns."""
     view = episode_view(episode, reader_for(task, None, policy), policy)
     traced = view.traced
     if len(traced) > MOST_NAMES:  # observations come first, the decisive features last
@@ -270,17 +270,16 @@ def rows_at(policy: Policy | None, episode: Episode, steps: Sequence[int], task:
 
 # --- attempts --------------------------------------------------------------------------------------------------------
 
-MOST_ATTEMPTS = 40  # last attempts that templates get
-MOST_REFUSED = 3  # last refused attempts with a detailed account
-AT_AN_END = 0.05  # a constant nearer to an end of its range than this share of the range counts as at that end
-UNDECIDED = 0.5  # a constant is undecided if the search ends with at least this spread, as a share of its value
+MOST_ATTEMPTS = 40  # templates get so many of the last attempts
+MOST_REFUSED = 3  # so many of the last refused attempts have a detailed account
+AT_AN_END = 0.05  # a constant within this share of its range from an end counts as at that end
+UNDECIDED = 0.5  # a constant is undecided if the search ends with a spread of at least this share of its value
 
 
 def attempt_views(context: Context) -> list[View]:
     """Return the last attempts, at most MOST_ATTEMPTS, oldest first, for templates.
 
-    `changed` compares a proposal with its parent: the best policy when it was proposed. The last refused attempts have
-    a detailed account.
+    `changed` compares a proposal with its parent, the best policy when it was proposed.
     """
     attempts, best = context.attempts, context.best
     start = max(0, len(attempts) - MOST_ATTEMPTS)
@@ -297,7 +296,7 @@ def attempt_views(context: Context) -> list[View]:
         first = context.tried.get(attempt.digests[0] or b"", attempt.number)  # the first attempt with this policy
         before, comparison = attempt.tuned.proposed_score, attempt.comparison
         details: View | None = None
-        if parent is not None and attempt.number in refused:  # cached, because the next prompts show the same attempts
+        if parent is not None and attempt.number in refused:  # cached for the next prompts
             view = functools.partial(refused_view, attempt, parent, context)
             details = context.buffer.cached(("refused", attempt.number, parent.number), view)
         views.append(
@@ -354,7 +353,7 @@ def _lines(policy: Policy | None) -> dict[str, str]:
 
 
 def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View | None:
-    """Return why an attempt lost to `best_then`, the best at its time, for templates; None for a failed attempt."""
+    """Return why an attempt lost to `best_then`, the best at its time; None for a failed attempt."""
     proposed, policy = attempt.proposed, attempt.policy
     if proposed is None or policy is None:
         return None
@@ -367,7 +366,7 @@ def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View
 
 
 def moved(proposed: Policy | None, policy: Policy) -> dict[str, list[tuple[float, float]]]:
-    """Return the constants that tuning changed, before and after, with signs, by the name of their equation."""
+    """Return the constants that tuning changed, before and after, by the name of their equation."""
     if not isinstance(proposed, LinearPolicy) or not isinstance(policy, LinearPolicy):
         return {}
     before = dict((*proposed.lets, *proposed.equations))
@@ -390,7 +389,7 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         for (value, length, ending), count in sorted(alike.items())
     ]
     spread = sorted((one for one in best.tuned.spread if one[1] >= UNDECIDED), key=lambda one: -one[1])
-    # A table has no spaces that align its columns.
+    # Tables without the spaces that align their columns have fewer tokens.
     text = "\n".join(
         re.sub(r" +", " ", re.sub(r" ?-{3,} ?", "---", line)) if line.startswith("|") else line
         for line in best.policy.to_text().splitlines()
@@ -404,13 +403,13 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
         "score": str(score),
         "mean": score.mean,
         "exact": score.exact,
-        # whether `score` is on other episodes than those by which attempts are compared
+        # whether `score` is from other episodes than those that compare attempts
         "fresh": best.score is not None and not score.exact and score.seeds[:1] != best.score.seeds[:1],
-        "compared_mean": best.score.mean if best.score is not None else None,  # the mean on the compared episodes
+        "compared_mean": best.score.mean if best.score is not None else None,
         "refinement": best.tuned.refinement,
         "proposed": proposed,  # the text of a table before tuning
         "tuned": tuned,
-        # by line, the final spread of the search for the least decided constants, as a share of their value
+        # the least decided constants: name of the line, and final spread of the search as a share of the value
         "spread": spread,
         "at_an_end": _at_an_end(best.policy) if best.tuned.refinement else [],
         "played": played,  # equal episodes are counted together
@@ -418,7 +417,7 @@ def best_view(best: Attempt | None, score: Score | None) -> View | None:
 
 
 def _at_an_end(policy: Policy) -> list[tuple[str, float, float, float]]:
-    """Return the constants within AT_AN_END of an end of their range: the name of the line, value and range."""
+    """Return the constants at an end of their range: name of the line, value and range."""
     ranged = [
         (name, value, *ends)
         for name, node in (*policy.lets, *policy.formulas())
@@ -432,7 +431,7 @@ def _at_an_end(policy: Policy) -> list[tuple[str, float, float, float]]:
 
 
 def requirement_views(context: Context) -> list[View]:
-    """Return the requirements of the task, and how the best policy meets them."""
+    """Return the task's requirements, and how the best policy meets them."""
     best = context.best
     counted = {one.name: one for one in violations_of(best)} if best is not None else {}
     views = []
@@ -443,9 +442,9 @@ def requirement_views(context: Context) -> list[View]:
             "text": str(requirement),
             "hard": requirement.hard,
             "allowed": requirement.allowed,  # share of episodes that may violate it
-            "violated": found.violated if found is not None else None,  # number of the best policy's episodes
+            "violated": found.violated if found is not None else None,  # by so many of the best policy's episodes
             "episodes": found.episodes if found is not None else 0,
-            # value of its left side when it was furthest from being met
+            # value of the left side when the requirement was furthest from being met
             "worst": found.worst if found is not None else None,
             "rows": _rows(best, found, context) if best is not None and found is not None else [],
         }
@@ -465,7 +464,7 @@ def _rows(best: Attempt, found: Violations, context: Context) -> list[View]:
 add_section(Section("requirements", lambda context, config: requirement_views(context), "after_account"))
 
 
-# --- visited cells ---------------------------------------------------------------------------------------------------
+# --- outcomes of actions ---------------------------------------------------------------------------------------------
 
 
 def visit_views(
@@ -475,15 +474,15 @@ def visit_views(
     most: int,
     anywhere: npt.NDArray[np.float64] | None = None,
 ) -> list[View]:
-    """Return a record for each of at most `most` pairs of a cell and an action, for templates.
+    """Return at most `most` pairs of a cell and an action with their returns to go, for templates.
 
-    Pairs shortly before failures come first, then the most visited. A pair is left out if too few episodes have it, or
-    if its return to go and that of another action in the cell are equal within two standard errors of each. If no other
-    action was taken there in enough episodes, the pair is kept only if it occurs shortly before a failure and its
-    return to go differs significantly from the mean over all cells.
+    Pairs shortly before failures come first, then the most frequent. A pair is left out if too few episodes have it, or
+    if its return to go equals that of another action in the cell within two standard errors of each. If no other action
+    was taken there in enough episodes, a pair has to occur shortly before a failure, and to differ from the mean over
+    all cells.
 
     Args:
-        counts: counts of the episodes to show, as from `count_visits`.
+        counts: counts of the episodes to show, from `count_visits`.
         anywhere: counts of all episodes, for the other actions; by default `counts`.
     """
     anywhere = counts if anywhere is None else anywhere
@@ -515,12 +514,12 @@ def visit_views(
                 "bins": tuple(bins),
                 "action": words(int(own[i])),
                 "visits": int(visits[seen[i]]),  # steps in which the action was taken there
-                # return to go from the first visit in each of `episodes` episodes
+                # the return to go from the first visit in each of `episodes` episodes
                 "mean_return": float(mean[i]),
                 "error": float(error[i]),
                 "episodes": int(counts[2, cells[i], own[i]]),
                 "ends_soon": int(ends[seen[i]]),  # steps among the last 10 before a failure
-                # the best other action there; without one, the row differs from the mean over all cells
+                # the best other action there, if there is one
                 "other": words(other) if other >= 0 else "",
                 "other_return": float(others[i, other]) if other >= 0 else 0.0,
             }
@@ -529,7 +528,7 @@ def visit_views(
 
 
 def _means(first: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return means and standard errors from counts, sums and sums of squares, shape (3, ...); NaN for too few."""
+    """Return means and standard errors from counts, sums and sums of squares of shape (3, ...); NaN for few counts."""
     n, total, squares = first
     with np.errstate(all="ignore"):
         mean = np.where(n >= LEAST_EPISODES, total / n, np.nan)

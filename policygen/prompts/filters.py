@@ -1,4 +1,4 @@
-"""The filters of the templates: each shortens or selects plain data."""
+"""The filters of templates, which select, shorten and format plain data."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from policygen.episodes.signals import largest_rise
 from policygen.prompts.evidence import STILL, EpisodeView
 from policygen.quantities.text import format_number, to_digits
 
-SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set point or a switch
-LEAST_SHOWN = 40  # the largest number of a column has at least so many units of its last decimal place
-MOST_OF_A_CODE = 99_999
-LEAST_OF_RANGE = 20  # its range has so many, in at most four digits
-MOST_FOLLOWED = 3  # quantities by which a window is chosen if no quantity changes seldom
+SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set-point or a switch
+LEAST_SHOWN = 40  # the largest number of a column is at least so many units of the last decimal place
+LEAST_OF_RANGE = 20  # the range of a column is so many, if four digits suffice
+MOST_OF_A_CODE = 99_999  # whole numbers up to this one are never rounded
+MOST_FOLLOWED = 3  # quantities that choose a window if no quantity changes seldom
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
     """Return `rows` consecutive steps of an episode as records: its `end`, `start`, `middle`, `fault` or `change`.
 
-    `change` is where most happens, see `_most_changed`.
-    `fault` is the first anomaly, with two thirds of the rows before it, where its cause is. Without an anomaly it is
-    the end of an episode that failed, and else where its losses against the mean of the policy's episodes grow (of a
-    single episode, the steps with the least reward).
+    `change` is where most changes, see `_most_changed`. `fault` is the first anomaly, with two thirds of the rows
+    before it, where its cause is. Without an anomaly it is the end if the episode failed, and otherwise where the
+    losses against the mean of the policy's episodes grow (of a single episode, the steps with the least reward).
     """
     last = max(0, episode.length - rows)
     first = {"start": 0, "middle": last // 2, "end": last, "fault": last, "change": last}[where]
@@ -41,7 +40,6 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
 
 
 def _fault(episode: EpisodeView, rows: int, last: int) -> int:
-    """Return the first step of the window `fault`."""
     if episode.anomaly is not None:
         return episode.anomaly.step - 2 * rows // 3
     if episode.failed or last == 0:
@@ -51,12 +49,12 @@ def _fault(episode: EpisodeView, rows: int, last: int) -> int:
         return int(np.argmin(summed[rows:] - summed[:-rows]))
     width = max(rows, episode.length // PARTS)
     start = max(0, found.first - width)
-    before = [0.0] * max(0, width - found.first)  # nothing is lost before the episode, so that its first steps can rise
+    before = [0.0] * max(0, width - found.first)  # no losses before the episode: they can begin with its first step
     return start - len(before) + largest_rise([*before, *episode.lost[start : found.last + 1]], width) - 2 * rows // 3
 
 
 def _records(episode: EpisodeView, steps: Iterable[int]) -> list[dict[str, Any]]:
-    """Return steps as records, also with the fields of steps that are joined."""
+    """Return steps as records, with the fields that joined steps have."""
     rewards = episode.columns["reward"]
     return [
         {name: column[i] for name, column in episode.columns.items()} | _span(i, i) | {"total": rewards[i]}
@@ -65,17 +63,17 @@ def _records(episode: EpisodeView, steps: Iterable[int]) -> list[dict[str, Any]]
 
 
 def _most_changed(episode: EpisodeView, rows: int) -> str:
-    """Return the names of the quantities by which the window `change` of `rows` steps is chosen.
+    """Return the names of the quantities that determine the window `change` of `rows` steps.
 
-    A quantity that seldom changes, such as a set point, comes first: a quarter of the window lies before its largest
-    jump. Without one, the window has the largest changes, relative to their ranges, of the quantities that reward and
-    ends depend on most (if these are unknown, of all that are shown).
+    If a quantity such as a set-point changes seldom, the window is around its largest jump, a quarter of it before.
+    Otherwise it is where the quantities that reward and ends depend on most (if unknown, all that are shown) change
+    most, relative to their ranges.
     """
     return ", ".join(_change(episode, min(rows, episode.length))[0])
 
 
 def _change(episode: EpisodeView, rows: int) -> tuple[Sequence[str], int]:
-    """Return the result of `_most_changed`, as names, and the first step of its window."""
+    """Return the names for `_most_changed`, and the first step of the window."""
     columns = {name: _as_numbers(episode.columns[name]) for name in (*episode.traced, *episode.outputs)}
     columns = {name: values for name, values in columns.items() if np.ptp(values) > 0}
     jumps = {}
@@ -93,7 +91,7 @@ def _change(episode: EpisodeView, rows: int) -> tuple[Sequence[str], int]:
 
 
 def _as_numbers(column: Sequence[Any]) -> npt.NDArray[np.float64]:
-    """Return a column as numbers; words, and tuples of bins, are numbered."""
+    """Return a column as numbers; words and tuples of bins are numbered."""
     values = np.asarray(column if isinstance(column[0], float) else list(map(str, column)))
     if values.dtype.kind != "f":
         values = np.unique(values, return_inverse=True)[1]
@@ -101,10 +99,10 @@ def _as_numbers(column: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
-    """Return a window like `_window`, or a `cycle`, with one row for consecutive steps that hardly differ.
+    """Return a window as from `_window`, or a `cycle`, with one row for consecutive steps that hardly differ.
 
-    If the environment ended the episode, a last row `end` holds the final observation; it takes the place of the first
-    row if not all rows fit.
+    If the environment ended the episode, the last row, `end`, has the final observation; it replaces the first row if
+    there are too many.
     """
     if where == "cycle":
         return _cycle(episode, rows)
@@ -120,9 +118,9 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 
 
 def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
-    """Return one period of the reference signal in the middle of the episode, in at most `rows` equal parts.
+    """Return one period of the reference signal in the middle of the episode, in `rows` equal parts.
 
-    Of a period of at most twice as many steps, only its first ones are shown, each for itself.
+    Of a period of at most 2 * `rows` steps, the first `rows` steps are returned as they are.
     """
     period = next(signal.period for signal in episode.signals if signal.name == episode.reference) or 0
     first = max(0, (episode.length - period) // 2)
@@ -133,7 +131,7 @@ def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
 
 
 def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return the record of the first step of each group, with the group's `steps` and their reward as `total`."""
+    """Return the record of each group's first step, with `steps` of the group and `total`, the sum of rewards."""
     rewards = episode.columns["reward"]
     records = _records(episode, (first for first, _ in groups))
     spans = [{**_span(a, b), "total": float(sum(rewards[a : b + 1]))} for a, b in groups]
@@ -141,16 +139,15 @@ def _joined(episode: EpisodeView, groups: Sequence[tuple[int, int]]) -> list[dic
 
 
 def _span(first: int, last: int) -> dict[str, Any]:
-    """Return the fields of steps that are joined: `steps` are `7` or `7-12`."""
+    """Return the fields of joined steps, such as `steps`: `7` or `7-12`."""
     steps = f"{first}" if first == last else f"{first}-{last}"
     return {"steps": steps, "count": last - first + 1, "first": first, "last": last}
 
 
 def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
-    """Return first and last step of each group of consecutive steps that hardly differ.
+    """Return the first and the last step of each group of consecutive steps that hardly differ.
 
-    In a group of a table they have the same cell and action; for a linear policy their observations differ by at most
-    the thresholds in `still`.
+    For a table they have the same cell and action; for a linear policy their observations differ at most by `still`.
     """
     columns = episode.columns
     starts = [0]
@@ -169,17 +166,14 @@ def _groups(episode: EpisodeView) -> list[tuple[int, int]]:
 
 
 def _coarse(episode: EpisodeView, rows: int, part: int | None = None) -> list[dict[str, Any]]:
-    """Return `rows` steps as records, evenly spaced over an episode, its first and last step among them.
-
-    With `part`, they are spaced over this fifth of the episode only; 0 is the first fifth.
-    """
+    """Return `rows` evenly spaced steps, first and last included, of an episode or its fifth `part` (0 to 4)."""
     start, end = (0, PARTS) if part is None else (part, part + 1)
     steps = range(start * episode.length // PARTS, end * episode.length // PARTS)
     return _records(episode, _sample(steps, rows))
 
 
 def _sample(items: Sequence[Any], n: int) -> list[Any]:
-    """Return `n` of the items, evenly spaced, the first and last among them."""
+    """Return `n` evenly spaced items, the first and the last included."""
     if len(items) <= n:
         return list(items)
     if n <= 1:
@@ -188,23 +182,23 @@ def _sample(items: Sequence[Any], n: int) -> list[Any]:
 
 
 def _columns(episode: EpisodeView, most: int) -> list[str]:
-    """Return the columns of a trace: step, at most `most` observations and features, texts, actions, reward.
+    """Return the columns of a trace: step, observations and features, texts, actions, reward.
 
-    The most important quantities are kept; that of the first anomaly is always among them.
+    Of the observations and features, the `most` most important are kept, and the one of the first anomaly.
     """
     kept = {*episode.traced[:most], *([episode.anomaly.name] if episode.anomaly else [])}
     return ["step", *(name for name in episode.columns if name in kept), *episode.texts, *episode.outputs, "reward"]
 
 
 def fitting(sizes: Iterable[int], room: int | float) -> int:
-    """Return how many of some items with these sizes have room; at least one."""
+    """Return how many items of these sizes fit into `room`, at least one."""
     return max(1, sum(total <= room for total in itertools.accumulate(sizes)))
 
 
 def _within(lines: Sequence[str], characters: int) -> list[str]:
-    """Return the first lines, of at most `characters` together, and a line that counts those left out.
+    """Return the first lines, of at most `characters` in total, and a line that counts the others.
 
-    Lines stay whole; only a first one that is too long is cut short. No characters hold nothing.
+    Only the first line is cut if it is too long. Without characters there are no lines.
     """
     if characters <= 0:
         return []
@@ -214,7 +208,7 @@ def _within(lines: Sequence[str], characters: int) -> list[str]:
 
 
 def _runs(rows: Sequence[Mapping[str, Any]], *names: str) -> list[dict[str, Any]]:
-    """Join consecutive records that agree in `names`: `steps` are then `7` or `7-12`, and `count` is their number."""
+    """Join consecutive records that agree in `names`; `steps` is then `7` or `7-12`, and `count` their number."""
     merged = []
     for _, group in itertools.groupby(rows, lambda row: [row[name] for name in names]):
         alike = list(group)
@@ -230,11 +224,11 @@ def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], digits: int 
 
 
 def _lines(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Write records as lines of the named fields with spaces between: half the characters of a table.
+    """Write records as lines of the named fields, separated by spaces; a missing value is `-`.
 
-    All numbers of a column are rounded to the same decimal place, at which the largest has at least LEAST_SHOWN units,
-    and their range LEAST_OF_RANGE, so that small changes of a large number can be seen. Whole numbers are exact: they
-    may be codes. A record without a field has `-` there.
+    The numbers of a column are rounded to the same decimal place, of which the largest number is at least LEAST_SHOWN
+    units, and the range LEAST_OF_RANGE, so that small changes of a large number can be seen. Columns of whole numbers
+    are exact, because they may be codes.
     """
     columns = []
     for name in names:
@@ -257,7 +251,7 @@ def _named(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
 
 
 def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], most: int = 3) -> str:
-    """Write the constants that tuning changed most for their size: `left 1 to 2, 0.5 to 0.1; right 3 to 4`."""
+    """Write the `most` constants with the largest relative changes: `left 1 to 2, 0.5 to 0.1; right 3 to 4`."""
     moves = [(name, old, new) for name, pairs in tuned.items() for old, new in pairs]
     change = [abs(new - old) / (max(abs(old), abs(new)) or 1.0) for _, old, new in moves]
     lines: dict[str, list[str]] = {}
@@ -268,9 +262,9 @@ def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], most: int = 3) ->
 
 
 def _items(text: str, characters: int, separator: str = "; ", more: int = 0) -> str:
-    """Shorten a list in a text to its first whole items, of at most `characters`, and count those left out.
+    """Shorten a list in a text to its first items, of at most `characters`, and count those left out.
 
-    Only a first item that is too long is cut short. `more` items were left out before.
+    Only the first item is cut if it is too long. `more` items were left out before.
     """
     items = text.split(separator)
     count = fitting((len(item) + len(separator) for item in items), characters + len(separator))
@@ -280,17 +274,17 @@ def _items(text: str, characters: int, separator: str = "; ", more: int = 0) -> 
 
 
 def _cut(text: str, characters: int, end: str = " ...") -> str:
-    """Shorten a text to at most `characters`; a shortened one finishes with `end`."""
+    """Cut a text to at most `characters`, and mark the cut by `end`."""
     return text if len(text) <= characters else text[: characters - len(end)] + end
 
 
 def _is_code(value: float | np.floating[Any]) -> bool:
-    """Whether a number is a whole one that may stand for something, of at most `MOST_OF_A_CODE`."""
+    """Whether a number may be a code: a whole number of at most `MOST_OF_A_CODE`."""
     return abs(float(value)) <= MOST_OF_A_CODE and float(value).is_integer()
 
 
 def _brief(value: Any, digits: int = 3) -> str:
-    """Write a value in few characters: numbers to `digits` significant digits, or whole; tuples joined by commas."""
+    """Write a value in few characters: numbers with `digits` significant digits, codes exactly, tuples with commas."""
     if value is None:
         return "-"
     if isinstance(value, float | np.floating) and math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Rendering of prompts within a budget of tokens."""
+"""Prompts, rendered within a budget of tokens."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.tasks.task import Task
 
-MOST_STARTS = 8  # first observations that are shown with the return of their episode
+MOST_STARTS = 8  # episodes whose first observation is shown with their return
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """Limits on how much a template shows of each thing; lowered step by step until the prompt fits its budget."""
+    """How much templates show of each thing. The amounts shrink step by step until the prompt fits its budget."""
 
-    best: int = 2
-    worst: int = 3
-    rows: int = 12  # steps of an episode of a table
-    trace: int = 32  # twice the steps of an episode of equations
-    columns: int = 20  # quantities of a trace
-    changes: int = 600  # characters of what one attempt changed
-    history: int = 20
-    visits: int = 16
+    best: int = 2  # best episodes
+    worst: int = 3  # worst episodes
+    rows: int = 12  # steps of an episode, for tables
+    trace: int = 32  # twice the steps of an episode, for equations
+    columns: int = 20  # quantities of an episode, for equations
+    changes: int = 600  # characters of the changes in an attempt
+    history: int = 20  # attempts
+    visits: int = 16  # actions and what they led to
     facts: int = 6_000  # characters
     prose: int = 6_000
-    about: int = 1  # 0 leaves out the descriptions of observations and actions, whose names remain
-    details: int = 8_000  # characters of each account of constants, of bins, of values that were not numbers
+    about: int = 1  # 0 leaves out the descriptions of observations and actions, but not their names
+    details: int = 8_000  # characters of the bins of a quantity, of a plant, and of lists of constants
     comments: int = 4_000  # characters of each comment
-    policy: int = 400_000  # characters of the best policy; beyond, its first and its last lines
+    policy: int = 400_000  # characters of the best policy, of which the first and the last lines are shown
 
 
 _FULL = Show()
-MOST_BESIDE_BINS = 6  # observations that a line of an episode has beside their bins
+MOST_BESIDE_BINS = 6  # with more observations, a line of an episode has their bins only
 ROUNDS = 10  # steps in which evidence shrinks to its minimum
-# Evidence shrinks first, in turn; the numbers are minima.
+# Evidence shrinks first, to these minima.
 _SHRINK = (
     ("visits", 4),
     ("history", 4),
@@ -76,8 +76,8 @@ _SHRINK = (
     ("best", 1),
     ("worst", 1),
 )
-# When no evidence is left to shrink, these shrink one after the other. Facts that explain the numbers, such as lengths
-# and masses, shrink after columns of numbers; the best policy, which a reply may revise, shrinks last.
+# Then these shrink one after the other: facts that explain the numbers, such as lengths and masses, after the columns
+# of numbers, and last the best policy, which a reply may revise.
 _SHRINK_LAST = (
     ("columns", 16),
     ("prose", 2_500),
@@ -93,7 +93,7 @@ _SHRINK_LAST = (
 
 
 def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
-    """Return all variables of templates, by name; `notebooks/templates.ipynb` lists them."""
+    """Return all variables of templates by name; `notebooks/templates.ipynb` explains them."""
     if not config.episodes_shown:
         context = replace(context, buffer=ReplayBuffer())
     task, incumbent = context.task, context.incumbent
@@ -102,8 +102,8 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         grid = None
     reader = reader_for(task, grid, incumbent)
     best, highest = context.best, _unlike(context.buffer.best(KEPT_EXTREMES))[: _FULL.best]
-    # The worst episodes of the best policy show what to improve; before there is a policy, the worst of all episodes.
-    # Episodes that reached their goal are left out, unless all did.
+    # The worst episodes are those of the best policy; before there is a policy, those of all episodes. Episodes that
+    # reached their goal are left out, unless all did.
     own = context.buffer.of_attempt(best.number, len(best.played)) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
     # An episode with the best possible return needs no explanation.
@@ -111,12 +111,12 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     poor = [e for e in own if e not in highest and (target is None or e.trajectory.episode_return < target)]
     lost = [e for e in poor if not e.reached]
     worst = _unlike(lost or poor)[: _FULL.worst]
-    if config.ablate == "knowledge":  # the names of the reward's terms and of the feet are knowledge too
+    if config.ablate == "knowledge":  # names of reward terms and of feet are knowledge, too
         highest, own, worst = (
             [replace(e, trajectory=replace(e.trajectory, terms=()), unobserved=()) for e in some]
             for some in (highest, own, worst)
         )
-    since = best.number if best is not None else 0, len(own)  # equal as long as the best policy's episodes are
+    since = best.number if best is not None else 0, len(own)  # changes with the best policy's episodes
     usual = None
     if context.kind == "linear":
         usual = context.buffer.cached(("usual", *since), lambda: usual_of(own, reader))
@@ -190,14 +190,14 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
 
 
 def _unlike(episodes: Sequence[Episode]) -> list[Episode]:
-    """Return the episodes without repetitions: those with the same return and length as an earlier one."""
+    """Return the episodes without those that have the return and the length of an earlier one."""
     return list({(e.trajectory.episode_return, e.trajectory.length): e for e in reversed(episodes)}.values())[::-1]
 
 
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
-    """Return the first observations and the returns of at most MOST_STARTS episodes, evenly chosen, in their order.
+    """Return first observations and returns of at most MOST_STARTS evenly chosen episodes, in their order.
 
-    Observations that begin alike in all episodes are left out; if all observations do, the list is empty.
+    Observations that start with one value in all episodes are left out; if all do, the list is empty.
     """
     first = np.array([t.observations[0, : len(task.observations)] for t in trajectories], np.float64)
     names = [(i, o.name) for i, o in enumerate(task.observations) if np.ptp(first[:, i]) > 0]
@@ -212,9 +212,9 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
     """Render the prompt for the next attempt, within `config.prompt_tokens`.
 
     Args:
-        earlier: turns of a continued conversation, oldest first; the oldest are left out first.
+        earlier: turns of a continued conversation, oldest first; if there is not enough room, the oldest are left out.
 
-    Raises TemplateError if a template is broken, or the prompt does not fit even at its shortest.
+    Raises TemplateError if a template is broken or even the shortest prompt does not fit.
     """
     prompt = _fitting(template_variables(context, config), config)
     system, request = prompt.messages
@@ -229,10 +229,7 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
 
 
 def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
-    """Return the fitting prompt that shows most, by bisection: showing less hardly ever makes a prompt longer.
-
-    Raises TemplateError if none fits.
-    """
+    """Return the prompt that shows most within the budget, by bisection: showing less seldom makes a prompt longer."""
     best: View | None = variables["best"]
 
     @functools.cache
@@ -245,7 +242,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
     def fits(show: Show) -> bool:
         return shown(show).estimated_tokens <= config.prompt_tokens
 
-    # Leave out steps that would not shorten this policy.
+    # No steps that would not shorten this policy.
     full = replace(_FULL, policy=min(_FULL.policy, len(best["text"]))) if best is not None else _FULL
     if fits(full):
         return shown(full)
@@ -260,7 +257,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
 
 
 def _fields(variables: Mapping[str, Any], show: Show) -> list[str]:
-    """Return the fields of a line of an episode; none without episodes."""
+    """Return the fields of an episode's lines; none without episodes."""
     task, episodes = variables["task"], [*variables["worst_episodes"][:1], *variables["best_episodes"][:1]]
     if not episodes:
         return []
@@ -276,7 +273,7 @@ def _fields(variables: Mapping[str, Any], show: Show) -> list[str]:
 
 
 def shortened(best: View, characters: int) -> View:
-    """Return a `best_view` with about this many characters of the policy at most: its first and its last lines."""
+    """Return a `best_view` with at most about so many characters of the policy: its first and its last lines."""
     if len(best["text"]) <= characters:
         return best
     lines: list[str] = best["lines"]
@@ -292,10 +289,10 @@ def shortened(best: View, characters: int) -> View:
 
 
 def _amounts(show: Show) -> Iterator[Show]:
-    """Yield the amounts from `show` to the least, each one step smaller.
+    """Yield the amounts from `show` to the minima, each one step smaller.
 
-    Evidence shrinks to its minima in ROUNDS equal parts. Then the amounts of `_SHRINK_LAST` shrink one after the other,
-    by a quarter at a time.
+    Evidence shrinks in ROUNDS equal parts. Then the amounts of `_SHRINK_LAST` shrink one after the other, each by a
+    quarter at a time.
     """
     yield show
     for left in range(ROUNDS - 1, -1, -1):
@@ -311,7 +308,7 @@ def _amounts(show: Show) -> Iterator[Show]:
 def render_repair(
     prompt: Prompt, reply: str, problems: Sequence[Problem], context: Context, config: RunConfig
 ) -> Prompt:
-    """Render the prompt after a malformed reply: the same conversation, the reply, and every problem in it."""
+    """Render the prompt after a malformed reply: the conversation so far, the reply, and all its problems."""
     variables = template_variables(context, config)
     variables |= {
         "show": _FULL,
@@ -325,7 +322,7 @@ def render_repair(
 
 
 def _defined(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
-    """Return the columns that a malformed table may have, and the features that it or the best policy defines."""
+    """Return the columns that a malformed table can have, and the features that it or the best policy defines."""
     inherited = dict(context.incumbent.lets) if context.incumbent is not None else {}
     parts = Parts(reply, context.task, context.incumbent)
     if config.grid == "free" and parts.bins:

@@ -1,4 +1,4 @@
-"""The registry of prompt sections that extensions add: the data of each, and the place where prompts show it."""
+"""The registry of prompt sections that extensions add."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from policygen.runs.config import RunConfig
 from policygen.runs.state import Context
 
 Place = Literal["after_language", "after_account", "after_history", "after_episodes"]
-PLACES = frozenset(f"_{place}" for place in get_args(Place))  # templates include a place by this name
+PLACES = frozenset(f"_{place}" for place in get_args(Place))  # the names by which templates include the places
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Section:
     """A section of prompts.
 
     Attributes:
-        name: the variable by which all templates read the data. `templates/_NAME.j2` formats it.
-        data: returns the data: plain values, mappings, sequences. It reads the state of the search only: it plays no
-            episode, makes no environment, scores no policy. Prompts leave the section out if its data is empty or None.
-        place: where templates show the section: in the system message `after_language`; in the request
-            `after_account` (how the best policy does), `after_history` (the attempts), `after_episodes`.
+        name: the variable that holds the data in all templates; `templates/_NAME.j2` formats it.
+        data: returns the data as plain values, mappings and sequences. It only reads the state of the search: it plays
+            no episode and scores no policy. Without data (empty or None), prompts leave the section out.
+        place: the place in the prompt: `after_language` in the system message; in the request `after_account` (of the
+            best policy's rewards), `after_history` (of the attempts) or `after_episodes`.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Section:
 
 
 SECTIONS: Registry[Section] = Registry("section of prompts")
-"""The sections by name, in the order in which prompts show those of one place."""
+"""The sections by name; prompts show those of one place in this order."""
 
 
 def add_section(section: Section) -> None:
@@ -46,6 +46,6 @@ def section_data(context: Context, config: RunConfig) -> dict[str, Any]:
 
 
 def place_source(place: str) -> str:
-    """Return the text of a template that includes the sections of one of `PLACES`."""
+    """Return the source of the template of one of the `PLACES`, which includes its sections."""
     names = [name for name, section in SECTIONS.items() if f"_{section.place}" == place]
     return "".join(f'{{% if {name} %}}{{% include "_{name}.j2" %}}{{% endif %}}' for name in names)

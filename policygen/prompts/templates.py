@@ -1,4 +1,4 @@
-"""Templates: shipped ones and the user's copies, and their rendering in a sandbox.
+"""Templates, shipped and the user's own, rendered in a sandbox.
 
 Every error is a TemplateError that names the template and, if known, the line.
 """
@@ -25,16 +25,16 @@ from policygen.prompts.filters import FILTERS
 from policygen.prompts.sections import PLACES, place_source
 from policygen.runs.config import RunConfig
 
-MOST_CHARACTERS = 200_000  # most characters of a template
-_MOST_NAMES = 100  # names that an error lists
-_LONGEST = 80  # characters of a template's description
+MOST_CHARACTERS = 200_000  # of a template
+_MOST_NAMES = 100  # that an error lists
+_LONGEST = 80  # characters of a template's description in lists
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-# The variables of the present rendering, for the error that names them.
+# The variables of the current rendering, which errors name.
 _variables_given: ContextVar[Mapping[str, Any]] = ContextVar("variables of the rendering")
 
 
 class _Unknown(jinja2.StrictUndefined):
-    """A missing variable or attribute: its error names the nearest one and lists the others."""
+    """A missing variable or attribute; the error message names the nearest one and lists the others."""
 
     __slots__ = ()
 
@@ -57,10 +57,7 @@ class _Unknown(jinja2.StrictUndefined):
 
 
 def source_of(path: Path) -> str:
-    """Return the text of a template's file.
-
-    Raises TemplateError if it cannot be read, is too long, or is a link into another folder.
-    """
+    """Return the text of a template's file; raise TemplateError if it is unreadable, too long, or a link elsewhere."""
     if not path.resolve().is_relative_to(path.parent.resolve()):
         raise TemplateError(f"the template {path} is a link into another folder; put a copy in its place")
     text = read(path, str, named=TemplateError)
@@ -70,10 +67,7 @@ def source_of(path: Path) -> str:
 
 
 class _Loader(jinja2.BaseLoader):
-    """A loader that finds templates like other project files: a local file overrides a shipped one.
-
-    A place of sections has no file; its template includes the sections that are registered for it.
-    """
+    """A loader for template files, of which a local one overrides a shipped one, and for the `PLACES` of sections."""
 
     def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str | None, Any]:
         path = find_resource("templates", template, ".j2")
@@ -93,27 +87,26 @@ class _Loader(jinja2.BaseLoader):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox; templates include, import and extend only files in a templates folder."""
+    """Jinja's sandbox, in which templates can include, import and extend only files in folders of templates."""
 
     def __init__(self) -> None:
         super().__init__(loader=_Loader(), undefined=_Unknown, trim_blocks=True, lstrip_blocks=True)
         self.filters |= FILTERS
-        del self.filters["random"], self.globals["lipsum"]  # a resumed run renders the same prompt
+        del self.filters["random"], self.globals["lipsum"]  # a resumed run has to render the same prompt
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Whether an attribute is data, or a method of a text, of a collection, or of one of Jinja's own objects."""
+        """Whether an attribute is data, or a method of a string, a collection or an object of Jinja."""
         own = isinstance(obj, str | dict | list | tuple) or type(obj).__module__.startswith("jinja2.")
         return super().is_safe_attribute(obj, attr, value) and (own or not callable(value))
 
     def join_path(self, template: str, parent: str) -> str:
-        """Return the name unchanged; refuse one outside the folders of templates."""
+        """Return the name of an included template unchanged; refuse a file outside the folders of templates."""
         return _inside(template)
 
 
 def _inside(name: str) -> str:
-    """Return the name by which a template includes another one; refuse a file outside the folders of templates."""
     path, folders = find_resource("templates", name, ".j2"), list(resource_folders("templates"))
-    if path is None or path.parent in folders:  # as nearly always; to resolve links takes long
+    if path is None or path.parent in folders:  # the usual case; resolving links is slow
         return name
     if not any((path.parent.resolve() / path.name).is_relative_to(folder.resolve()) for folder in folders):
         raise jinja2.TemplateRuntimeError(
@@ -128,11 +121,7 @@ def _environment() -> _Environment:
 
 
 def render_template(name: str, variables: Mapping[str, Any]) -> str:
-    """Render a template.
-
-    Raises TemplateError if it does not exist or cannot be rendered; the message names the template and, if known, the
-    line.
-    """
+    """Render a template; raise TemplateError if it does not exist or cannot be rendered."""
     token = _variables_given.set(variables)
     try:
         return _explained(name, lambda: _environment().get_template(name).render(variables).strip() + "\n")
@@ -141,18 +130,17 @@ def render_template(name: str, variables: Mapping[str, Any]) -> str:
 
 
 def load_template(name: str) -> None:
-    """Read and compile a template, without rendering it."""
+    """Read and compile a template without rendering it."""
     _explained(name, lambda: _environment().get_template(name).name or name)
 
 
 def used_templates(names: Sequence[str]) -> dict[str, str]:
-    """Return the texts of the templates `names` and of all that they use, by name, in the order of use.
+    """Return the texts of these templates and of all that they include, import or extend, by name, in order of use.
 
-    These are the templates that they name in an include, import or extends, directly or not. A missing one is left out,
-    because rendering reports it. A name that is put together while rendering is not found.
+    Names that are computed during rendering are not found. A missing included template is left out, because rendering
+    reports it.
 
-    Raises TemplateError if one of `names` is missing, or a template cannot be read or is malformed; the message names
-    it.
+    Raises TemplateError if one of `names` is missing, or a template cannot be read or is malformed.
     """
     texts: dict[str, str] = {}
     waiting = list(reversed(names))
@@ -174,7 +162,7 @@ def used_templates(names: Sequence[str]) -> dict[str, str]:
 
 
 def variables_of(texts: Iterable[str]) -> set[str]:
-    """Return the variables that these templates, which must compile, read."""
+    """Return the variables that these templates read; the texts must compile."""
     parse = _environment().parse
     return set().union(*(meta.find_undeclared_variables(parse(text)) for text in texts))
 
@@ -184,7 +172,7 @@ def _stem(name: str) -> str:
 
 
 def _explained(name: str, work: Callable[[], str]) -> str:
-    """Return the result of `work`; an error in template `name` becomes a sentence that names file and line."""
+    """Return the result of `work`; raise TemplateError with file and line for an error in template `name`."""
     try:
         return work()
     except jinja2.TemplateNotFound as error:
@@ -203,7 +191,7 @@ def _explained(name: str, work: Callable[[], str]) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return file and line of the innermost template in which the error arose; empty outside templates."""
+    """Return file and line of the innermost template in the traceback; empty outside templates."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
     return f"{_short(frames[-1].filename)}, line {frames[-1].lineno}" if frames else ""
 
@@ -213,7 +201,7 @@ def _short(filename: str) -> str:
     return str(Path("templates") / path.name) if path.parent in resource_folders("templates") else filename
 
 
-# --- shipped templates and copies of them ----------------------------------------------------------------------------
+# --- shipped templates and copies ------------------------------------------------------------------------------------
 
 
 def improve_template(config: RunConfig) -> str:
@@ -222,12 +210,12 @@ def improve_template(config: RunConfig) -> str:
 
 
 def texts_used(config: RunConfig) -> dict[str, str]:
-    """Return the texts of all templates that a run with these settings uses, by name; see `used_templates`."""
+    """Return the texts of all templates that a run with these settings uses, by name."""
     return used_templates(("system", improve_template(config), "repair"))
 
 
 def own_templates(config: RunConfig) -> list[str]:
-    """Return the files of the templates in use that differ from the shipped ones."""
+    """Return the template files of a run that differ from the shipped ones."""
     own = []
     for name in texts_used(config):
         path, original = find_resource("templates", name, ".j2"), _shipped(name)
@@ -237,7 +225,7 @@ def own_templates(config: RunConfig) -> list[str]:
 
 
 def catalogue() -> list[tuple[str, str, str]]:
-    """Return all templates that can be used here by name, with their origin and their first line."""
+    """Return name, origin and description of all templates that can be used here by name."""
     found = []
     for name, path in sorted(list_resources("templates", ".j2").items()):
         original, text = _shipped(name), source_of(path)
@@ -258,19 +246,17 @@ def text_of(name: str) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a name that no template has: the nearest one, or all of its sort, parts or whole templates."""
+    """Return a hint for an unknown name: the nearest name, else all names (of parts, if it begins with `_`)."""
     names = sorted(one for one in known if one.startswith("_") == name.startswith("_"))
     meant = difflib.get_close_matches(name, names, n=1)
     return f"did you mean `{meant[0]}`?" if meant else f"there are {', '.join(names)}"
 
 
 def copy_template(name: str, to: str = "") -> Path:
-    """Copy a template to `templates/` in the working directory, where it is found first.
+    """Copy a template into `templates/` in the working directory, and return the path.
 
-    Args:
-        to: name of the copy; by default that of the template, which it then overrides.
-
-    Raises TemplateError also if there is a file of that name already, or it cannot be written.
+    The copy is named `to`; by default it has the name of the template and overrides it. Raises TemplateError also if
+    the file exists already or cannot be written.
     """
     text, to = text_of(name), (to or name).removesuffix(".j2")
     if not _NAME.fullmatch(to):
@@ -281,15 +267,15 @@ def copy_template(name: str, to: str = "") -> Path:
         with open(target, "x", encoding="utf-8") as file:  # follows no link and replaces nothing
             file.write(text)
     except FileExistsError:
-        how = f"policygen templates copy {name} --as my_{name}"
-        raise TemplateError(f"{target} is there already; edit it, or give the copy a name: {how}") from None
+        how = f"policygen templates copy {name} --as my_{name.lstrip('_')}"
+        raise TemplateError(f"{target} exists already; edit it, or give the copy another name: {how}") from None
     except OSError as error:
-        raise TemplateError(f"cannot write {target}: {error.strerror}; work in a folder that you may write") from None
+        raise TemplateError(f"cannot write {target}: {error.strerror}; work in a folder with write access") from None
     return target
 
 
 def _shipped(name: str) -> Path | None:
-    """Return the shipped file of a template; None if it is not shipped."""
+    """Return the shipped file of a template, or None."""
     stem = _stem(name)
     files = (folder / f"{stem}.j2" for folder in list(resource_folders("templates"))[1:])
     return next((file for file in files if _NAME.fullmatch(stem) and file.is_file()), None)

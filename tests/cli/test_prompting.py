@@ -57,11 +57,13 @@ def test_a_copy_is_found_first_and_replaces_nothing() -> None:
     assert Path("templates/_grid.j2").read_text() == SHIPPED["_grid"]
     assert templates("copy", "improve", "--as", "mine").output == "templates/mine.j2: edit it; --template mine\n"
     Path("templates/_grid.j2").write_text("My bins.\n")
-    with pytest.raises(TemplateError, match=r"templates/_grid.j2 is there already; edit it, or give the copy a name"):
+    with pytest.raises(
+        TemplateError, match=r"templates/_grid.j2 exists already; edit it, or give the copy another name"
+    ):
         templates("copy", "_grid")
     Path("outside").write_text("outside")
     Path("templates/_task.j2").symlink_to("../nowhere")
-    with pytest.raises(TemplateError, match=r"there is no template|is there already"):
+    with pytest.raises(TemplateError, match=r"there is no template|exists already"):
         templates("copy", "_task")
     assert Path("templates/_grid.j2").read_text() == "My bins.\n"
     assert not Path("nowhere").exists()

@@ -87,7 +87,7 @@ def test_the_history_says_how_each_proposal_was_decided_and_what_its_idea_was() 
         history.split()
     )
     assert "; changes: `| * | * | * | * | left |`" in history
-    assert "It lost most in steps " in history
+    assert "Against attempt 1 it lost most in steps " in history
 
 
 # --- long runs -------------------------------------------------------------------------------------------------------
