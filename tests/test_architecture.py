@@ -215,10 +215,8 @@ def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
     assert "final score" in run
     assert all(others)
     next_, objective, model, q = others[-4:]
-    assert (
-        "there is no statement `next NAME = EXPRESSION`; known are let, bins; another one needs its extension" in next_
-    )
-    assert "unknown output `objective`; known are left, right" in objective
+    assert "there is no statement `next NAME = EXPRESSION`; known: let, bins; others need their extension" in next_
+    assert "unknown output `objective`; known: left, right" in objective
     for answer in (model, q):
         assert "methods are none, auto, cma, coordinate, policy-iteration, as in --refine cma:500" in answer
     (folder,) = (tmp_path / "results").iterdir()

@@ -82,7 +82,7 @@ def parse(
     if kind is None:
         kind = "table" if parts.rows or parts.header else "linear"
     if kind not in READERS:
-        raise UsageError(f"there is no policy kind `{kind}`; known are {', '.join(READERS)}")
+        raise UsageError(f"there is no policy kind `{kind}`; known: {', '.join(READERS)}")
     noted = ((key, one.read) for key, one in STATEMENTS.items() if key in parts.stated)
     notes = {key: read(parts, parts.stated[key]) for key, read in noted if read is not None}
     policy, problems = incumbent, parts.problems
@@ -129,11 +129,11 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
                 line, f"{unknown_name(name, outputs, what='output')}; a feature is written `let {name} = ...`"
             )
     if parts.rows and parts.in_block:
-        problems.add(parts.rows[0].line, "a table's row stands beside equations", "leave the rows out of the block")
+        problems.add(parts.rows[0].line, "the block has equations and a table's row", "leave out the rows")
     if not written and not revises and not problems:
         numbers = task.quantity_names
         example = f"2*{numbers[0]} + 0.5" if numbers else f'contains({task.text_names[0]}, "word")'
-        expected = f"write an equation each for {', '.join(outputs)}: `{outputs[0]} = {example}`"
+        expected = f"write one equation each for {', '.join(outputs)}, such as `{outputs[0]} = {example}`"
         problems.add(None, NOTHING_FOUND, expected)
     missing = [name for name in outputs if name not in written and name not in old]
     if missing and not problems:
@@ -176,7 +176,7 @@ def read_table(parts: Parts) -> TablePolicy | None:
         problems.add(line.line, found, "a table has none: leave it out")
     if parts.equations and parts.in_block:
         first = min(parts.first_lines[name] for name in parts.equations)
-        problems.add(first, "an equation stands beside a table", "leave the equations out of the block")
+        problems.add(first, "the block has a table and an equation", "leave out the equations")
     if grid is None:
         if not problems:
             problems.add(None, f"task {task.name} has no grid", "give one with lines like `bins NAME: 0, 0.5`")

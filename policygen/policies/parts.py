@@ -107,8 +107,8 @@ class Parts:
         def visit(name: str) -> None:
             if name in open_names:
                 circle = " -> ".join([*open_names[open_names.index(name) :], name])
-                remedy = f"rename one of them, or read `prev({name})`, its last value"
-                self.problems.add(None, f"a value would need itself ({circle})", remedy)
+                remedy = f"rename one of them, or read `prev({name})`, its value at the previous step"
+                self.problems.add(None, f"`{name}` depends on itself ({circle})", remedy)
             elif name in lets and name not in ordered:
                 open_names.append(name)
                 for used in sorted(names_in(lets[name])):
@@ -145,7 +145,7 @@ class Parts:
             except ExpressionError as error:
                 self.problems.refuse(line.line, error)
             if (count := len(self.lets)) > most:
-                self.problems.add(line.line, f"this is feature number {count}", f"write at most {most}")
+                self.problems.add(line.line, f"this is feature number {count}", f"define at most {most}")
                 return
         self._separate()
 
@@ -212,7 +212,7 @@ class Parts:
             case word if self.in_block or line.name in self._known or self._output(line.name) is not None:
                 found = f"there is no statement `{word} NAME = EXPRESSION`"
                 words = ", ".join(["let", "bins", *(word for one in STATEMENTS.values() for word in one.words)])
-                raise refusal(found, f"known are {words}; another one needs its extension")
+                raise refusal(found, f"known: {words}; others need their extension")
         return None
 
     def _prose(self, line: Line) -> ExpressionError:
@@ -251,7 +251,7 @@ class Parts:
         """Note the first line with this left-hand side; refuse a later line that is not the same."""
         first = self.first_lines.setdefault(left, line.line)
         if not is_same:
-            raise refusal(f"`{left}` has another right-hand side than on line {first}", "write it once")
+            raise refusal(f"`{left}` is defined differently on line {first}", "write it once")
 
     def _separate(self) -> None:
         """Move features that need private names to `private`; a policy that reads these is a problem."""
@@ -265,7 +265,7 @@ class Parts:
         used = read_by(self.equations.values()) | self.bins.keys() | {*(self.header.cells if self.header else ())}
         for name in sorted(used & self.private.keys()):
             found = f"`{name}` reads the action of the step or another value that a policy cannot know"
-            self.problems.add(self.first_lines[name], found, "give the policy features that read neither")
+            self.problems.add(self.first_lines[name], found, "use other features in the policy")
 
     def _bins(self, line: Line) -> str:
         name, edges = line.name, line.cells[:MOST_EDGES]
@@ -347,7 +347,7 @@ class Parts:
         A feature with exactly this name does not count.
         """
         kinds = {"an action": self._outputs, "a quantity of the task": self.task.quantity_names}
-        for kind, names in {**kinds, "a text that is observed": self.task.text_names}.items():
+        for kind, names in {**kinds, "an observed text": self.task.text_names}.items():
             if name.lower() in map(str.lower, names):
                 return kind
         same = (other for other in self.features if other != name and other.lower() == name.lower())

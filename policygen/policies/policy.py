@@ -460,7 +460,7 @@ def check_head(record: Any) -> None:
     if stated != FORMAT:
         raise PolicyError(f"not a saved policy of format {FORMAT}" + (f" (it says {stated})" if stated else ""))
     if record.get("kind") not in tuple(KINDS):
-        raise PolicyError(f"damaged policy: there is no kind `{record.get('kind')}`; known are {', '.join(KINDS)}")
+        raise PolicyError(f"damaged policy: there is no kind `{record.get('kind')}`; known: {', '.join(KINDS)}")
 
 
 def from_record(record: Any, task: Task | None = None) -> Policy:

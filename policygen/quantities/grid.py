@@ -91,7 +91,7 @@ class Grid:
         if len(set(self.names)) != len(self.names):
             raise UsageError(f"the grid bins a quantity twice: {', '.join(self.names)}")
         if self.size > MAX_CELLS:
-            raise UsageError(f"the grid has {self.size:,} cells; the most is {MAX_CELLS:,}: use fewer bins")
+            raise UsageError(f"the grid has {self.size:,} cells; the limit is {MAX_CELLS:,}: use fewer bins")
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -102,14 +102,14 @@ def parse_expression(text: str, names: Sequence[str], later: Sequence[str] = (),
 def _check_length_and_nesting(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
         raise ExpressionError(
-            f"the expression has {len(text):,} characters; the most is {MAX_CHARACTERS:,}: split it with `let`"
+            f"the expression has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}: split it with `let`"
         )
     depth = deepest = 0
     for character in re.findall(r"[()\[\]{}]", text):
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
-        raise ExpressionError(f"parentheses are nested {deepest} deep; the most is {MAX_DEPTH}")
+        raise ExpressionError(f"parentheses are nested {deepest} deep; the limit is {MAX_DEPTH}")
 
 
 def _check_size(root: Node) -> None:
@@ -306,7 +306,7 @@ def unknown_name(name: str, known: Sequence[str], what: str = "name") -> str:
     """Return a one-sentence error message for a name not in `known`; it lists the most similar names first."""
     ordered = list(dict.fromkeys([*_nearest(name[:60], tuple(known), 3), *known]))
     more = f" and {len(ordered) - 24} more" if len(ordered) > 24 else ""
-    return f"unknown {what} `{_shortened(name)}`; known are {', '.join(ordered[:24])}{more}"
+    return f"unknown {what} `{_shortened(name)}`; known: {', '.join(ordered[:24])}{more}"
 
 
 def unknown_names(names: Iterable[str], known: Sequence[str]) -> str:

@@ -81,7 +81,7 @@ def test_a_faulty_objective_is_mended_like_a_faulty_policy(later: tuple[Context,
     text = fenced("objective = reward + lane")
     parsed = read(Reply(text, "m", 1, 1), context, config)
     (problem,) = parsed.problems
-    assert str(problem).startswith("line 3: unknown name `lane`; known are ")
+    assert str(problem).startswith("line 3: unknown name `lane`; known: ")
     repair = render_repair(render_prompt(context, config), text, parsed.problems, context, config)
     assert "line 3 was: `objective = reward + lane`" in repair.messages[-1].content
 

@@ -166,9 +166,9 @@ def test_exact_scores_go_through_states_and_memories(monkeypatch):
 @pytest.mark.parametrize(
     ("left", "problem"),
     [
-        ("a\nlet a = a + 1", "a value would need itself (a -> a)"),
-        ("b\nlet a = b\nlet b = a + prev(a)", "a value would need itself"),
-        ("prev(anlge)", "unknown name `anlge`; known are angle"),
+        ("a\nlet a = a + 1", "`a` depends on itself (a -> a)"),
+        ("b\nlet a = b\nlet b = a + prev(a)", "depends on itself"),
+        ("prev(anlge)", "unknown name `anlge`; known: angle"),
         ("prev(angle + 1)", "prev() takes the name of one quantity"),
         ("prev(angle, spin, 1)", "prev() takes the name of one quantity"),
         ("prev", "unknown name `prev`"),

@@ -179,7 +179,7 @@ def test_a_handed_out_action_cannot_change_the_table():
 
 
 def test_a_policy_that_does_not_fit_its_task_is_never_made():
-    with pytest.raises(PolicyError, match="unknown name `depth`; known are square"):
+    with pytest.raises(PolicyError, match="unknown name `depth`; known: square"):
         TablePolicy(LAKE, (), Grid((integer_dimension("depth", 2),)), (Rule(((0, 1),), (0.0,)),))
     with pytest.raises(PolicyError, match=r"row 1: elbow lies in -2 to 0\.5, here 0\.75"):
         TablePolicy.from_actions(ARM, [[0.0, 0.75]] * 6)
@@ -232,7 +232,7 @@ def record_of(kind: str) -> dict:
 
 DAMAGED = [
     ("format", "policygen-policy/9", r"not a saved policy of format .* \(it says policygen-policy/9\)"),
-    ("kind", "neural", "there is no kind `neural`; known are linear, table"),
+    ("kind", "neural", "there is no kind `neural`; known: linear, table"),
     ("rules", KeyError, "the key `rules` is missing"),
     ("lets.far", 3, "`lets.far`: input should be a valid string"),
     ("lets.far", "open('x')", "damaged policy: unknown function `open`"),

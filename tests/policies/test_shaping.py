@@ -43,14 +43,14 @@ def test_they_are_read_from_beside_a_policy_and_are_no_part_of_it() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("objective = 2*lane", "line 4: unknown name `lane`; known are lean, "),
+        ("objective = 2*lane", "line 4: unknown name `lane`; known: lean, "),
         ("objective = reward +", "line 4: cannot read `reward +` as arithmetic"),
         ("objective = prev(reward)", "line 4: `prev(reward)` is not remembered; use `reward`"),
         ("potential = 1 - reward", "line 4: the potential reads `reward`; a potential depends only on the state"),
         ("potential = angle*left", "line 4: the potential reads `left`; a potential depends only on the state"),
         ("potential = prev(angle)", "line 4: the potential remembers `angle`; a potential depends only on the state"),
         ("let old = prev(spin)\npotential = old", "line 5: the potential remembers `spin`"),
-        ("let a = b\nlet b = a\nobjective = a", "a value would need itself (a -> b -> a)"),
+        ("let a = b\nlet b = a\nobjective = a", "`a` depends on itself (a -> b -> a)"),
     ],
 )
 def test_what_they_cannot_say_is_refused_with_its_line(line: str, problem: str) -> None:

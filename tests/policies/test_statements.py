@@ -48,17 +48,17 @@ def test_alone_it_changes_the_best_policy() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("torque = rate\nlimit toque = 1", "line 2: unknown output `toque`; known are torque"),
+        ("torque = rate\nlimit toque = 1", "line 2: unknown output `toque`; known: torque"),
         ("torque = rate\nlimit torque = speed", "line 2: unknown name `speed`"),
         (
             "torque = rate\nlimit torque = 1\nlimit torque = 2",
-            "has another right-hand side than on line 2; write it once",
+            "is defined differently on line 2; write it once",
         ),
         (
             "limit torque = 1\nbins rate: 0\n| rate | torque |\n| * | 1 |",
             "`limit torque` changes the equation of an output",
         ),
-        ("torque = rate\ncap torque = 1", "there is no statement `cap NAME = EXPRESSION`; known are let, bins, "),
+        ("torque = rate\ncap torque = 1", "there is no statement `cap NAME = EXPRESSION`; known: let, bins, "),
     ],
 )
 def test_problems_name_line_and_remedy(text: str, problem: str) -> None:

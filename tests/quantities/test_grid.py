@@ -103,7 +103,7 @@ def test_a_grid_has_distinct_dimensions_and_bounded_size():
     most = tuple(integer_dimension(f"a{i}", 1) for i in range(MAX_DIMENSIONS))
     for parts, problem in (
         ((integer_dimension("a", 2), integer_dimension("a", 3)), "bins a quantity twice"),
-        ((integer_dimension("a", 1_000), integer_dimension("b", 1_001)), "1,001,000 cells; the most is 1,000,000"),
+        ((integer_dimension("a", 1_000), integer_dimension("b", 1_001)), "1,001,000 cells; the limit is 1,000,000"),
         ((), "1 to 32 quantities"),
         ((*most, integer_dimension("more", 1)), "1 to 32 quantities"),
     ):

@@ -126,11 +126,11 @@ def test_long_but_bounded_expressions_are_read_written_and_computed(value, text)
 @pytest.mark.parametrize(
     ("text", "names", "problem"),
     [
-        ("2*velocty", ("position", "velocity", "angle"), "name `velocty`; known are velocity, position, angle"),
-        ("sine(x)", ("x",), "unknown function `sine`; known are sin"),
+        ("2*velocty", ("position", "velocity", "angle"), "name `velocty`; known: velocity, position, angle"),
+        ("sine(x)", ("x",), "unknown function `sine`; known: sin"),
         ("z", [f"q{i}" for i in range(300)], "unknown name `z`; .* and 276 more"),
         ("a" * 1_999, ("x",), r"^.{,119}$"),
-        ("xx + zz", ("x",), r"unknown names `xx` \(did you mean x\?\), `zz`; known are x$"),
+        ("xx + zz", ("x",), r"unknown names `xx` \(did you mean x\?\), `zz`; known: x$"),
     ],
 )
 def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many(text, names, problem):
@@ -222,8 +222,8 @@ NO_PHRASE = ("text", 'text, ""', f'text, "{"x" * 61}"', 'text, "a|b"', 'text, f"
     ("text", "said"),
     [
         *((f"contains({arguments})", "takes the name of an observed text and a phrase") for arguments in NO_PHRASE),
-        ('contains(x, "lamp")', "unknown text `x`; known are text"),
-        ('contains(txt, "lamp")', "unknown text `txt`; known are text"),
+        ('contains(x, "lamp")', "unknown text `x`; known: text"),
+        ('contains(txt, "lamp")', "unknown text `txt`; known: text"),
         ('"lamp"', "`lamp` is not a number"),
         ("2*text", "`text` is a text, not a number; write `contains(text"),
         ("text[0]", "`text[0]` is not arithmetic"),
