@@ -261,12 +261,12 @@ class Equations:
         return reward, ends
 
     @cached_property
-    def margin(self) -> Any:
+    def nearness_to_end(self) -> Any:
         """A function of columns of observations that grows towards the end of the episode: 0 or more where it ends.
 
         None if `ends` does not consist of comparisons of quantities after the step.
         """
-        node = _margin(self.computed[ENDS]) if ENDS in self.computed else None
+        node = _nearness(self.computed[ENDS]) if ENDS in self.computed else None
         if node is None:
             return None
         other = needed_by(read_by([node]), self.definitions) - self.definitions.keys() - set(self.inputs_after)
@@ -312,7 +312,7 @@ def _arrays(*values: Any) -> list[npt.NDArray[np.float64]]:
     return [np.asarray(value, np.float64) for value in values]
 
 
-def _margin(node: Node) -> Node | None:
+def _nearness(node: Node) -> Node | None:
     """Return an expression that is 0 or more where a condition holds, and grows towards it; None if there is none."""
     match node:
         case Call(">" | ">=", (left, right)):
@@ -320,7 +320,7 @@ def _margin(node: Node) -> Node | None:
         case Call("<" | "<=", (left, right)):
             return Call("-", (right, left))
         case Call("and" | "or" as function, (left, right)):
-            one, other = _margin(left), _margin(right)
+            one, other = _nearness(left), _nearness(right)
             return None if one is None or other is None else Call("min" if function == "and" else "max", (one, other))
     return None
 

@@ -61,7 +61,7 @@ class Transitions:
             bounds[:-1],
         )
 
-    def of_some(self, most: int) -> Transitions:
+    def of_at_most(self, most: int) -> Transitions:
         """Return the steps of at most `most` episodes, evenly spaced."""
         count = len(self.starts)
         if count <= most:
@@ -164,7 +164,7 @@ def fit_plant(equations: Equations, data: Transitions, rng: np.random.Generator)
     episodes are used, evenly spaced, so that at most 100 starts are fitted.
     """
     if equations.plant.hidden:
-        data = data.of_some(max(2, MOST_STARTS // len(equations.plant.hidden)))
+        data = data.of_at_most(max(2, MOST_STARTS // len(equations.plant.hidden)))
     values, hidden = np.tile(equations.values, (MEMBERS, 1)), _mean_starts(equations, data)
     groups = equations.groups()
     if equations.plant.hidden:  # all lines together
@@ -282,31 +282,31 @@ class _Problem:
         best = np.concatenate([self._equations.values[self._numbers], self._hidden.ravel()])
         residuals = self._residuals(best)
         for _ in range(MOST_STEPS):
-            knee = _knee(residuals)
-            if knee == 0:
+            limit = _outlier_size(residuals)
+            if limit == 0:
                 break
-            slopes, roots = self._jacobian(best), _roots(residuals, knee)
-            error = _robust(residuals, knee).sum()
+            slopes, roots = self._jacobian(best), _root_weights(residuals, limit)
+            error = _robust(residuals, limit).sum()
             for damping in DAMPINGS:
-                moved = self._moved(best, slopes, residuals, roots, damping)
+                moved = self._after_step(best, slopes, residuals, roots, damping)
                 after = self._residuals(moved)
-                gain = error - _robust(after, knee).sum()
+                gain = error - _robust(after, limit).sum()
                 if gain > 0:
                     best, residuals = moved, after
                     break
             if gain <= SETTLED * error:
                 break
-        slopes, roots = self._jacobian(best), _roots(residuals, _knee(residuals) or OUTLIER)
+        slopes, roots = self._jacobian(best), _root_weights(residuals, _outlier_size(residuals) or OUTLIER)
         found = [best]
         present, block = np.unique(self._data.blocks[self._kept], return_inverse=True)
         for _ in range(samples):
             drawn = np.bincount(rng.integers(len(present), size=len(present)), minlength=len(present))
             each = np.concatenate([np.tile(drawn[block], len(self._targets)), np.ones(self._hidden.size)])
-            found.append(self._moved(best, slopes, residuals, roots * np.sqrt(each), DAMPINGS[0]))
+            found.append(self._after_step(best, slopes, residuals, roots * np.sqrt(each), DAMPINGS[0]))
         numbers, hidden = np.split(np.stack(found), [len(self._numbers)], axis=1)
         return numbers, hidden[0].reshape(self._hidden.shape)
 
-    def _moved(self, theta: Column, slopes: Column, residuals: Column, roots: Column, damping: float) -> Column:
+    def _after_step(self, theta: Column, slopes: Column, residuals: Column, roots: Column, damping: float) -> Column:
         """Return the numbers after a step within their limits; numbers at a limit do not affect the others' steps."""
         step = linear_least_squares(slopes, residuals, roots, damping)
         free = ~(((theta <= self._low) & (step > 0)) | ((theta >= self._high) & (step < 0)))
@@ -366,20 +366,20 @@ class _Problem:
         return np.concatenate([np.zeros((variants, 0)), *(np.broadcast_to(part, shape) for part in parts)], axis=1)
 
 
-def _knee(residuals: Column) -> float:
+def _outlier_size(residuals: Column) -> float:
     """Return the size above which residuals are outliers; 0 if all are 0."""
     sizes = np.abs(residuals)
     return OUTLIER * float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
 
 
-def _robust(residuals: Column, knee: float) -> Column:
-    """Return about half the square of residuals below `knee`, and `knee` times the size of those far above it."""
-    return np.asarray(knee**2 * (np.sqrt(1 + (residuals / knee) ** 2) - 1))
+def _robust(residuals: Column, limit: float) -> Column:
+    """Return about half the square of residuals below `limit`, and `limit` times the size of those far above it."""
+    return np.asarray(limit**2 * (np.sqrt(1 + (residuals / limit) ** 2) - 1))
 
 
-def _roots(residuals: Column, knee: float) -> Column:
+def _root_weights(residuals: Column, limit: float) -> Column:
     """Return the square roots of the weights with which weighted least squares has the same gradient as `_robust`."""
-    return np.asarray((1 + (residuals / knee) ** 2) ** -0.25)
+    return np.asarray((1 + (residuals / limit) ** 2) ** -0.25)
 
 
 def _bounded(values: Any, largest: float) -> Column:

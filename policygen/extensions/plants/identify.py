@@ -136,7 +136,7 @@ class _Identification:
                 break
             products, columns = offered, _columns(offered, values)
             for i, target in targets.items():
-                found = self._sparse(products, columns, target, inside[i])
+                found = self._sparse_sum(products, columns, target, inside[i])
                 if i not in sums or found.error < sums[i].error / MAX_ERROR_FACTOR - NEGLIGIBLE:
                     sums[i] = found
         # Most simulators move positions by the speeds after the step, so a line may read other values after the step.
@@ -147,15 +147,15 @@ class _Identification:
             if sums[i].error < GOOD_ENOUGH or not free or is_read:
                 continue
             with_later = np.column_stack([columns, data.after[:, free]])
-            found = self._sparse([*products, *((later[j],) for j in free)], with_later, targets[i], inside[i])
+            found = self._sparse_sum([*products, *((later[j],) for j in free)], with_later, targets[i], inside[i])
             if found.error < LATER_ERROR_RATIO * sums[i].error:
                 sums[i] = found
-        return self._written(sums, limits, later)
+        return self._plant_of(sums, limits, later)
 
     def _reads_later(self, found: _Sum) -> bool:
         return max(found.variables, default=-1) >= self._first_later
 
-    def _written(self, sums: dict[int, _Sum], limits: dict[int, Limits], later: dict[int, int]) -> Plant:
+    def _plant_of(self, sums: dict[int, _Sum], limits: dict[int, Limits], later: dict[int, int]) -> Plant:
         """Return the plant of these sums; each line follows those whose values after the step it reads."""
         names, sine_of = self._names, dict(self._angles)
         acting, lets = list[str](), list[tuple[str, str]]()
@@ -204,7 +204,7 @@ class _Identification:
                 break
         return products
 
-    def _sparse(
+    def _sparse_sum(
         self, products: Sequence[Product], columns: Column, target: Column, where: npt.NDArray[np.bool_]
     ) -> _Sum:
         """Return the sum, fitted to the steps `where`, of as few products as the error on held-out steps allows."""
@@ -263,7 +263,7 @@ class _Identification:
             quantities = [*data.before.T, *own, *data.after[:, later].T]
             products = self._products(len(quantities), 2, set())
             columns = _columns(products, np.column_stack([*quantities, self._decided]))
-            new = self._sparse(products, columns, data.rewards, plain)
+            new = self._sparse_sum(products, columns, data.rewards, plain)
             if new.error < (LATER_ERROR_RATIO if later else 1.0) * found.error:
                 found = new
                 variables = [*names, *angles, *(next_of(names[i]) for i in later), *self._parts]

@@ -78,7 +78,7 @@ def tune_in_plant(policy: Policy, trials: Trials, rng_seed: int) -> Refined | No
             real += trials.watch(found.policy, trials.seeds(len(watched) + len(real), 1))
         watched += real
         seen += real
-        if inside.margin is not None and not any(one.terminated for one in seen):
+        if inside.nearness_to_end is not None and not any(one.terminated for one in seen):
             continue  # no episode has reached the end yet: fit again with this one, and search again
         if _agrees(inside.fitted, found.policy, real[0], seen):
             break
@@ -108,8 +108,7 @@ class _PlantSearch:
     """Searches inside one fitted plant.
 
     Attributes:
-        margin: a function that grows as observations approach the end of the episode, if the reward asks for the end;
-            else None.
+        nearness_to_end: see `Equations`; None unless the reward asks for the end of the episode.
     """
 
     def __init__(self, fitted: FittedPlant, trials: Trials, first_seed: int) -> None:
@@ -118,9 +117,9 @@ class _PlantSearch:
         self._task = replace(task, requirements=tuple(one for one in task.requirements if not one.info_names))
         measure = trials.measure
         self._measure = measure if measure is not None and measure.objective is not None else None
-        self.margin = fitted.equations.margin if fitted.seeks_end else None
-        if self.margin is not None:
-            self._start_distance = max(1e-9, -float(np.nanmean(self._margins(fitted.starts[:, : len(fitted.low)]))))
+        self.nearness_to_end = fitted.equations.nearness_to_end if fitted.seeks_end else None
+        if self.nearness_to_end is not None:
+            self._start_distance = max(1e-9, -float(np.nanmean(self._nearness(fitted.starts[:, : len(fitted.low)]))))
             self._worst_return = fitted.reward_outside * task.max_steps
 
     def search(self, policy: Policy, state: TuningState | None, floor: float) -> Refined | None:
@@ -156,13 +155,13 @@ class _PlantSearch:
         Such an episode is worth less than any that reached the end, and less the further away it stayed. Otherwise
         doing nothing could win because it costs less, and equal returns would not distinguish policies.
         """
-        if self.margin is None or (short := -float(np.nanmax(self._margins(episode.observations)))) <= 0:
+        if self.nearness_to_end is None or (short := -float(np.nanmax(self._nearness(episode.observations)))) <= 0:
             return episode.episode_return
         return self._worst_return * (1 + MISS_PENALTY * min(1.0, short / self._start_distance))
 
-    def _margins(self, observations: npt.NDArray[np.floating[Any]]) -> Vector:
-        assert self.margin is not None
-        return np.asarray(self.margin(list(observations.T.astype(np.float64)))[0], np.float64)
+    def _nearness(self, observations: npt.NDArray[np.floating[Any]]) -> Vector:
+        assert self.nearness_to_end is not None
+        return np.asarray(self.nearness_to_end(list(observations.T.astype(np.float64)))[0], np.float64)
 
 
 # --- episodes in a plant ----------------------------------------------------------------------------------------------

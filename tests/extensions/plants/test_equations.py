@@ -92,11 +92,11 @@ def test_what_is_remembered_is_nothing_at_first_and_then_of_the_step_before() ->
 @pytest.mark.parametrize(
     ("ends", "inside", "outside"), [("x > 2", 1, 3), ("2 >= x", 3, 1), ("abs(x) > 2 or x < -1", 0, -1.5)]
 )
-def test_the_margin_is_positive_where_an_episode_ends(ends: str, inside: float, outside: float) -> None:
-    margin = equations(f"ends = {ends}", LINE).margin
-    assert float(margin([np.array(inside)])[0]) < 0 < float(margin([np.array(outside)])[0])
+def test_nearness_to_the_end_is_positive_where_an_episode_ends(ends: str, inside: float, outside: float) -> None:
+    nearness = equations(f"ends = {ends}", LINE).nearness_to_end
+    assert float(nearness([np.array(inside)])[0]) < 0 < float(nearness([np.array(outside)])[0])
     for no_bound in ("x", "1", "x == 2", "x > prev(x)", "not x > 2"):
-        assert equations(f"ends = {no_bound}", LINE).margin is None
+        assert equations(f"ends = {no_bound}", LINE).nearness_to_end is None
 
 
 def test_an_observation_called_ends_is_that_observation() -> None:

@@ -149,9 +149,9 @@ def test_a_fit_with_hidden_states_uses_a_bounded_number_of_starts() -> None:
     rng = np.random.default_rng(0)
     sizes = rng.integers(3, 7, 120).tolist()
     data = Transitions.of(LINE, [episode(rng.normal(size=(n + 1, 1)), np.zeros((n, 1)), np.zeros(n)) for n in sizes])
-    assert len(data.of_some(7).starts) == 7
-    assert data.of_some(200) is data
-    some = data.of_some(7)
+    assert len(data.of_at_most(7).starts) == 7
+    assert data.of_at_most(200) is data
+    some = data.of_at_most(7)
     assert (np.diff([*some.starts, len(some)]) == some.lengths).all()
     assert (some.before[some.starts[-1]] == data.before[data.starts[-1]]).all()
     found = fitted("hidden a\nhidden b\nnext a = a\nnext b = 0.5*b\nnext x = 0.9*x + a + b", data)
