@@ -124,10 +124,6 @@ def random_table(task: Task, grid: Grid, seed: int = 0) -> TablePolicy:
     return TablePolicy(task, (), grid, rules)
 
 
-TABLES = ["cartpole", "large", "few rows", "one row", "no edges", "numbers", "many numbers"]
-TABLES += ["several choices", "counts"]
-
-
 @functools.cache
 def tables() -> dict[str, TablePolicy]:
     """Tables of every kind: choices and numbers, dense and few rows, whole numbers, large ones."""
@@ -140,18 +136,17 @@ def tables() -> dict[str, TablePolicy]:
     few = (Rule(some, (1.0,)), Rule(((1,), half[1], (2, 3)), (0.0,)), Rule(half, (1.0,)))
     alone = Grid((Dimension("angle", ()), Dimension("spin", (0.0,))))
     plane = Grid((Dimension("x", tuple(np.arange(-100, 99).tolist())), Dimension("y", tuple(np.arange(0, 1, 0.02)))))
-    made = [
-        random_table(cartpole, cartpole.grid),
-        random_table(cartpole, wide),
-        TablePolicy(cartpole, (), wide, few),
-        TablePolicy(cartpole, (), wide, (Rule(half, (1.0,)),)),
-        random_table(cartpole, alone),
-        random_table(ARM, ARM.grid or alone),
-        random_table(ARM, plane),
-        random_table(PAIR, PAIR.grid or alone),
-        random_table(counts, counts.grid or alone),
-    ]
-    return dict(zip(TABLES, made, strict=True))
+    return {
+        "cartpole": random_table(cartpole, cartpole.grid),
+        "large": random_table(cartpole, wide),
+        "few rows": TablePolicy(cartpole, (), wide, few),
+        "one row": TablePolicy(cartpole, (), wide, (Rule(half, (1.0,)),)),
+        "no edges": random_table(cartpole, alone),
+        "numbers": random_table(ARM, ARM.grid or alone),
+        "many numbers": random_table(ARM, plane),
+        "several choices": random_table(PAIR, PAIR.grid or alone),
+        "counts": random_table(counts, counts.grid or alone),
+    }
 
 
 def trying(policy: Policy, count: int, dtype: type[np.floating] = np.float32) -> npt.NDArray[np.floating]:
@@ -222,7 +217,7 @@ def hostile_table() -> TablePolicy:
 
 
 CASES: dict[str, Callable[[], Policy]] = {
-    **{f"table, {name}": lambda name=name: tables()[name] for name in TABLES},
+    **{f"table, {name}": lambda name=name: tables()[name] for name in tables()},
     **{f"shipped, {name}": lambda name=name: shipped(name) for name in SHIPPED},
     **{f"mixed, {name}": lambda text=text: written(text, VALVES) for name, text in MIXED.items()},
     **{f"whole, {name}": lambda text=text: written(text, WHOLE) for name, text in WHOLE_TEXTS.items()},

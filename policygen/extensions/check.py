@@ -21,7 +21,7 @@ from policygen.quantities.operations import OPERATIONS
 from policygen.quantities.program import TESTS, Program, Step, finite_number
 from policygen.quantities.tree import previous_of
 
-QUARTER = math.pi / 2  # a quarter turn
+QUARTER_TURN = math.pi / 2  # rad
 _INEXACT = frozenset(("^", "sin", "cos", "tan", "tanh", "exp", "log", "atan", "atan2"))
 _RANGES = {"sin": (-1.0, 1.0), "cos": (-1.0, 1.0), "tanh": (-1.0, 1.0), "exp": (0.0, math.inf)}
 _MOST_ROUNDS, _NARROWINGS = 60, 40  # for widening the bounds of remembered values, and for tightening them
@@ -57,13 +57,13 @@ def around(values: Sequence[float]) -> Interval:
     return Interval(min(known), max(known), len(known) < len(values) or values[0] != values[0])
 
 
-def _turns(operation: str, x: Sequence[Interval]) -> Sequence[float] | Interval:
+def _turning_points(operation: str, x: Sequence[Interval]) -> Sequence[float] | Interval:
     """Return the turning points of an operation besides 0 and the ends of its arguments; or its whole interval."""
     match operation:
         case "<" | "<=" | ">" | ">=" | "==" | "!=":
             return (x[0].low, x[0].high, x[1].low, x[1].high)
         case "sin" | "cos" if max(-x[0].low, x[0].high) < 1e6:
-            return [(math.floor(x[0].low / QUARTER) + k) * QUARTER for k in range(7)]  # more than a full turn
+            return [(math.floor(x[0].low / QUARTER_TURN) + k) * QUARTER_TURN for k in range(7)]  # more than a full turn
         case "sin" | "cos":
             return Interval(-1.0, 1.0, nan=math.inf in (-x[0].low, x[0].high))
         case "atan2" if x[0].low <= 0 <= x[0].high and x[1].low <= 0:
@@ -89,7 +89,7 @@ def result(operation: str, *arguments: Interval) -> Interval:
         return hull(*(branch for branch, possible in zip(branches, taken, strict=True) if possible))
     if len(arguments) > 2 and operation in ("min", "max"):
         return result(operation, result(operation, *arguments[:-1]), arguments[-1])
-    points = _turns(operation, arguments)
+    points = _turning_points(operation, arguments)
     if isinstance(points, Interval):
         return Interval(points.low, points.high, points.nan or any(x.nan for x in arguments))
     tried = [
