@@ -49,7 +49,7 @@ def mcp(task: str, **options: Any) -> None:
     The command needs `pip install "policygen[mcp]"`.
     """
     try:  # the extra `mcp`
-        from policygen.extensions.mcp_server import Session, serve
+        from policygen.extensions.mcp_server import Assistant, serve
     except ImportError:
         raise UsageError('mcp needs more packages; run: pip install "policygen[mcp]"') from None
     from policygen.api import default_listeners
@@ -57,23 +57,23 @@ def mcp(task: str, **options: Any) -> None:
     from policygen.search.resume import resume as resume_run
     from policygen.search.run import carry_out
 
-    options["llm"], session = "mcp", Session(task, list_tasks)
+    options["llm"], assistant = "mcp", Assistant(task, list_tasks)
 
     def play() -> str:
-        if ((folder := find_run(session.task)) / "config.toml").is_file():
+        if ((folder := find_run(assistant.task)) / "config.toml").is_file():
             changes = {name: value for name, value in opt.stated(options).items() if name != "llm"}
-            session.run = resume_run(folder, session, changes, trust=options["trust"])
+            assistant.run = resume_run(folder, assistant, changes, trust=options["trust"])
             more_listeners = opt.listeners(options["track"], options["report"])
         else:
-            session.run, more_listeners = _start(*_load(session.task, options), options, session)
-        listeners = (Terminal(session.run), *default_listeners(session.run), *more_listeners, session)
+            assistant.run, more_listeners = _start(*_load(assistant.task, options), options, assistant)
+        listeners = (Terminal(assistant.run), *default_listeners(assistant.run), *more_listeners, assistant)
         try:
-            return carry_out(session.run, listeners).stopped
+            return carry_out(assistant.run, listeners).stopped
         except (KeyboardInterrupt, PolicygenError):
-            say(_resume_command(session.run, more_listeners), err=True)
+            say(_resume_command(assistant.run, more_listeners), err=True)
             raise
 
-    serve(session, play)
+    serve(assistant, play)
 
 
 def _load(task: str, options: Mapping[str, Any]) -> tuple[Task, RunConfig]:

@@ -33,7 +33,7 @@ LONGEST_WAIT = 50.0  # seconds that a call may take; many clients give up after 
 
 
 @dataclass(eq=False)
-class Session(Listener):
+class Assistant(Listener):
     """The assistant as a provider. The run calls it in the main thread; the server's thread calls the tools.
 
     `task` is a task or a run folder, empty until the assistant names one. `end_reason` says why no prompt follows.
@@ -127,22 +127,22 @@ def _result(attempt: Attempt, score: Score | None) -> str:
     return "\n".join((f"attempt {attempt.number}: {score or 'no policy'} ({verdict})", *map(str, attempt.problems)))
 
 
-def serve(session: Session, carry_out: Callable[[], str]) -> None:
+def serve(assistant: Assistant, carry_out: Callable[[], str]) -> None:
     """Serve tools on stdin and stdout until the client leaves or Ctrl-C (KeyboardInterrupt).
 
     When the client asks for a prompt, `carry_out` carries out the run in this main thread, and returns why it ended. It
     is interrupted when the client leaves. Raises PolicygenError if it fails.
     """
     server, main = MCPServer("policygen", log_level="WARNING"), threading.get_ident()
-    for tool in (session.tasks, session.prompt, session.propose, session.best, session.report):
+    for tool in (assistant.tasks, assistant.prompt, assistant.propose, assistant.best, assistant.report):
         server.add_tool(tool, structured_output=False)
 
     def listen() -> None:
         try:
             server.run("stdio")
         finally:
-            if not session.end_reason:
-                session.end_reason = "the client has gone"
+            if not assistant.end_reason:
+                assistant.end_reason = "the client has gone"
                 interrupt(main, signal.SIGTERM)
 
     def interrupt_once(number: int, frame: Any) -> None:
@@ -153,13 +153,13 @@ def serve(session: Session, carry_out: Callable[[], str]) -> None:
     listening = threading.Thread(target=listen, daemon=True)
     listening.start()
     try:
-        session.begun.wait()
-        session.end_reason = f"the run is over: {carry_out()}; see `best` and `report`"
+        assistant.begun.wait()
+        assistant.end_reason = f"the run is over: {carry_out()}; see `best` and `report`"
     except PolicygenError as error:
-        session.end_reason = redacted(str(error))
+        assistant.end_reason = redacted(str(error))
         listening.join()
         raise
     except KeyboardInterrupt:
-        if not session.end_reason:  # Ctrl-C
+        if not assistant.end_reason:  # Ctrl-C
             raise
     listening.join()
