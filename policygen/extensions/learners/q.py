@@ -62,7 +62,7 @@ LEAST_EPISODES = 40  # with fewer, nothing is learned
 COMPARED = 8  # tables from the second half of learning that are compared with the proposed one, on new episodes
 
 
-class Step(NamedTuple):
+class ParallelStep(NamedTuple):
     """A step of n parallel episodes; every array has shape (n,)."""
 
     cells: Cells
@@ -92,7 +92,7 @@ class TransitionCounts:
         self.after: Cells = self._keys
         self.largest = 0.0
 
-    def add(self, steps: list[Step]) -> Vector:
+    def add(self, steps: list[ParallelStep]) -> Vector:
         """Add steps; return their number in each cell, shape (cells,)."""
         cells, actions, rewards, after, terminated = map(np.concatenate, zip(*steps, strict=True))
         pairs = actions * self._cells + cells
@@ -151,7 +151,7 @@ class Learner:
             chosen[places] = self._rng.integers(len(self.values), size=len(places))
         return chosen
 
-    def replay(self, steps: list[Step]) -> None:
+    def replay(self, steps: list[ParallelStep]) -> None:
         """Update the values from these steps and all earlier ones; later choices follow the new values."""
         visits = self._transitions.add(steps)
         self._visits += visits
@@ -260,7 +260,7 @@ class LearnerActor:
     """An actor, and its own decider, that takes a learner's actions and reports every step to the learner."""
 
     choose: Callable[[Cells], Cells]  # returns an action for each of n cells
-    record: Callable[[Step], object]  # called with every step of the parallel episodes
+    record: Callable[[ParallelStep], object]  # called with every step of the parallel episodes
     view: CellView
     independent = False
 
@@ -299,7 +299,7 @@ class LearnerActor:
             ahead = np.where(terminated, 0.0, measure.potentials(np.asarray(observations)))
             rewards = rewards + self.view.discount * ahead - measure.potentials(before)
             self._before[indices] = observations
-        self.record(Step(self._cells[indices], self._actions[indices], rewards, after, terminated))
+        self.record(ParallelStep(self._cells[indices], self._actions[indices], rewards, after, terminated))
         self._cells[indices] = after
 
 
@@ -321,14 +321,14 @@ def learn_tables(
     """
     played = 0
 
-    def practised(choose: Callable[[Cells], Cells], count: int) -> tuple[Vector, list[Step]]:
+    def practised(choose: Callable[[Cells], Cells], count: int) -> tuple[Vector, list[ParallelStep]]:
         nonlocal played
-        steps = list[Step]()
+        steps = list[ParallelStep]()
         returns = practice(LearnerActor(choose, steps.append, view), seeds(played, count))
         played += count
         return returns, steps
 
-    trials = list[tuple[Vector, list[Step]]]()
+    trials = list[tuple[Vector, list[ParallelStep]]]()
     if advice is not None:
         count = int(np.clip(TRIAL_SHARE * episodes, *TRIAL_EPISODES))
         trials.append(practised(lambda cells: advice[cells], count))

@@ -12,7 +12,7 @@ from refining import Player, exact_mean, mdp_of, policy_of, seeds, tuned
 from policygen.episodes.exact import Sampler, best_return, exact_score, expected_return
 from policygen.episodes.trajectory import Actor
 from policygen.errors import PolicyError
-from policygen.extensions.learners.q import CellView, Learner, Step, is_better, learn_tables
+from policygen.extensions.learners.q import CellView, Learner, ParallelStep, is_better, learn_tables
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.tables import entries_of, with_entries
 from policygen.search.refine.tunable import Refined, Trials, refine
@@ -89,9 +89,9 @@ def test_episodes_drawn_from_the_mdp_return_what_is_expected_of_them() -> None:
     assert (again == drawn).all()
 
 
-def _step(cell: int, action: int, reward: float, after: int, terminated: bool, times: int = 1) -> Step:
+def _step(cell: int, action: int, reward: float, after: int, terminated: bool, times: int = 1) -> ParallelStep:
     n = np.ones(times, np.int64)
-    return Step(n * cell, n * action, n * float(reward), n * after, n.astype(bool) & terminated)
+    return ParallelStep(n * cell, n * action, n * float(reward), n * after, n.astype(bool) & terminated)
 
 
 def test_values_are_those_of_what_follows_and_an_end_is_worth_nothing() -> None:

@@ -13,7 +13,7 @@ from support import Written, fenced, lake
 import policygen
 from policygen.episodes.exact import Sampler, exact_score
 from policygen.errors import PolicyError
-from policygen.extensions.learners.q import CellView, LearnerActor, Step
+from policygen.extensions.learners.q import CellView, LearnerActor, ParallelStep
 from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.notes import SHAPING
@@ -41,9 +41,9 @@ def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses() -> None
     assert refined.climb == (5.5, 5.5)
 
 
-def told(shaping: Shaping, discount: float = 0.9) -> Sequence[Step]:
+def told(shaping: Shaping, discount: float = 0.9) -> Sequence[ParallelStep]:
     """Return the steps that a learner on the lake gets from one episode in which it always goes down."""
-    steps = list[Step]()
+    steps = list[ParallelStep]()
     view = CellView(policy_of(POOR, "frozenlake"), 16, Measure(LAKE, shaping))  # type: ignore[arg-type]
     view.discount = discount
     Sampler(mdp_of(LAKE), LAKE.max_steps).play(LearnerActor(np.ones_like, steps.append, view), [3])
