@@ -63,17 +63,12 @@ class PendulumTorqueEnv(PendulumEnv):
 
     def step(self, u: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Apply the torque `u`, shape (1,), for one step."""
-        angle, rate, load = self.state
-        torque = np.clip(u, -self.max_torque, self.max_torque)[0]
-        self.last_u = torque  # for `render`
-        upright = ((angle + np.pi) % (2 * np.pi)) - np.pi
-        costs = upright**2 + 0.1 * rate**2 + 0.001 * (torque**2)
-        pull = 3 * self.g / (2 * self.l) * np.sin(angle) + 3.0 / (self.m * self.l**2) * (torque + load)
-        rate = np.clip(rate + pull * self.dt, -self.max_speed, self.max_speed)
-        self.state = np.array([angle + rate * self.dt, rate, load])
+        self.last_u = np.clip(u, -self.max_torque, self.max_torque)[0]  # for `render`
+        after = advance_pendulum(self, self.state[:, np.newaxis], np.asarray(u)[np.newaxis])
+        self.state = after.state[:, 0]
         if self.render_mode == "human":
             self.render()  # type: ignore[no-untyped-call]
-        return self._read(), -float(costs), False, False, {}
+        return self._read(), float(after.rewards[0]), False, False, {}
 
     def _read(self) -> npt.NDArray[np.float32]:
         angle, rate, _ = self.state
