@@ -123,7 +123,10 @@ def test_prompts_describe_perturbations(line: Line, workplace: Path) -> None:
     )
     done = line("prompt", "mine.toml")
     assert done.code == 0, done.err
-    assert "The environment differs from the description above, by amounts that are drawn anew for each episode" in done.out
+    assert (
+        "The environment differs from the description above, by amounts that are drawn anew for each episode"
+        in done.out
+    )
     assert "- action_delay 0 to 2 (number of steps by which actions are delayed" in done.out
     noise = "standard deviation of normal noise on each observation, in the unit of position"
     assert f"- sensor_noise.position 0 to 0.002 ({noise})" in done.out
