@@ -92,7 +92,7 @@ def test_a_mutated_task_file_ends_in_a_sentence(tally: Tallies, tmp_path: Path, 
 def test_a_name_that_is_a_formula_is_shown_as_it_is(line: Line) -> None:
     name = "=1+$x_{$ \\input{a} <script>"
     Path("lake.toml").write_text(f"name = '{name}'\ngym_id = 'FrozenLake-v1'\n")
-    Path("start.txt").write_text("action_0 = 0\naction_1 = state - 8\naction_2 = 0\naction_3 = 0\n")  # has a map
+    Path("start.txt").write_text("action_0 = 0\naction_1 = state - 2\naction_2 = 0\naction_3 = 0\n")  # has a map
     quick = ("--start", "start.txt", "--iterations", 1, "--set", "warmup_episodes=2", "--jobs", 1)
     assert line("run", "lake.toml", *quick).code == 0
     folder = the_run(Path("results"))
