@@ -38,10 +38,12 @@ def test_eval_compares_with_other_policies_in_the_same_episodes(line: Line) -> N
     done = line(*words)
     assert done.code == 0, done.err
     first, same = (text for text in done.out.splitlines() if text.startswith("against "))
-    assert first.startswith("against lean.txt (")
+    assert first.startswith("against lean.txt (mean return ")
     assert " over 4 episodes): better by 46" in first
     assert " on 4 paired episodes, p < 0.0001" in first
-    assert same == ("against steady.txt (500 [500, 500] over 20 episodes): no difference on 20 paired episodes")
+    assert same == (
+        "against steady.txt (mean return 500 [500, 500] over 20 episodes): no difference on 20 paired episodes"
+    )
     record = json.loads(line(*words, "--json").out)
     own, lean = record["returns"], record["against"][0]
     mean = sum(a - b for a, b in zip(own[:4], lean["returns"], strict=True)) / 4

@@ -85,7 +85,7 @@ def sweep(names: tuple[str, ...], assignments: tuple[str, ...], out: Path | None
     opt.say_own_templates(*(config_of(cell, plan.settings, trust=options["trust"])[1] for cell in configurations))
     if len(options["templates"]) > 1 and not any(reads_prompts(cell.llm) for cell in plan.cells):
         say("Warning: no model of this sweep reads prompts, so templates make no difference", err=True)
-    say(f"{len(plan.cells)} runs in {folder}")
+    say(f"{len(plan.cells)} runs in {folder}; each line is a final score (mean return, 95% interval)")
     execution = Execution(**{field.name: options[field.name] for field in fields(Execution)})
     try:
         orders = conduct(folder, plan, execution, say)

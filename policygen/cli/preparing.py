@@ -129,7 +129,7 @@ def list_tasks() -> str:
     from policygen.tasks.load import load_task
     from policygen.tasks.task import KIND_WORDS
 
-    rows: list[tuple[str, ...]] = [("task", "environment", "policy", "cells", "solved")]
+    rows: list[tuple[str, ...]] = [("task", "environment", "policy", "cells", "solved at")]
     for name in sorted(list_resources("envs", ".toml")):
         try:
             task = load_task(name)
@@ -286,8 +286,8 @@ def copy(name: str, other: str) -> None:
     from policygen.prompts.templates import copy_template
 
     path = copy_template(name, other)
-    use = "every run here uses it from now on"
+    use = "every run in this folder now uses it"
     if path.stem != name.removesuffix(".j2"):
         part = path.stem.startswith("_")
-        use = f'put {{% include "{path.name}" %}} into a template' if part else f"--template {path.stem}"
+        use = f'put {{% include "{path.name}" %}} into a template' if part else f"use it with --template {path.stem}"
     say(f"{path}: edit it; {use}")

@@ -159,7 +159,7 @@ def evaluate(
         say(f"solved (mean return of at least {policy.task.solved:g}): {solved}")
     for text, found in races.items():
         sided = " (one-sided)" if "p " in (words := str(found)).rpartition(", ")[2] else ""
-        say(f"against {text} ({found.incumbent}): {words}{sided}")
+        say(f"against {text} (mean return {found.incumbent}): {words}{sided}")
     for one in score.violations:
         say(f"requirement {one}")
     for text, found in races.items():

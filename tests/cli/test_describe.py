@@ -23,7 +23,7 @@ def test_the_list_has_a_line_a_task_and_a_suite_also_for_one_that_cannot_be_read
     Path("envs/broken.toml").write_text("gym_id = 3")
     said, _, suites = line("tasks").out.partition("\n\nSuites for policygen sweep:\n")
     header, *rows, empty, other = said.splitlines()
-    assert header.split() == ["task", "environment", "policy", "cells", "solved"]
+    assert header.split() == ["task", "environment", "policy", "cells", "solved", "at"]
     assert [row.split()[0] for row in rows] == sorted(list_resources("envs", ".toml"))
     (broken,) = [row for row in rows if row.startswith("broken ")]
     assert "gym_id" in broken

@@ -53,9 +53,12 @@ def test_what_is_in_force_is_shown_with_its_parts() -> None:
 
 
 def test_a_copy_is_found_first_and_replaces_nothing() -> None:
-    assert templates("copy", "_grid").output == "templates/_grid.j2: edit it; every run here uses it from now on\n"
+    assert templates("copy", "_grid").output == "templates/_grid.j2: edit it; every run in this folder now uses it\n"
     assert Path("templates/_grid.j2").read_text() == SHIPPED["_grid"]
-    assert templates("copy", "improve", "--as", "mine").output == "templates/mine.j2: edit it; --template mine\n"
+    assert (
+        templates("copy", "improve", "--as", "mine").output
+        == "templates/mine.j2: edit it; use it with --template mine\n"
+    )
     Path("templates/_grid.j2").write_text("My bins.\n")
     with pytest.raises(
         TemplateError, match=r"templates/_grid.j2 exists already; edit it, or give the copy another name"

@@ -197,7 +197,7 @@ def panels_figure(
             _draw_panel(axes, shown, levels[task], looks, x)
             axes.set_title(textwrap.fill(task, LONGEST_TITLE // across))
             if place % across == 0:
-                axes.set_ylabel("best mean return\nper episode")
+                axes.set_ylabel("best mean return\nso far")
             if place + across >= len(panels):
                 axes.set_xlabel(X_AXES[x])
         axes = figure.axes[0]  # it has an invisible line for each entry, because not every group has a curve
