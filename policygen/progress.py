@@ -118,7 +118,7 @@ def _result_line(run: Run, attempt: Attempt) -> str:
     if attempt.number == 0:
         if attempt.score is None:
             return f"{number}  random actions: none played"
-        return f"{number}  random actions: {attempt.score} (mean return, 95% interval; below, p is one-sided)"
+        return f"{number}  random actions: {attempt.score} (mean return, 95% interval)"
     if (shared := attempt.shared_score) is None:
         problems = attempt.problems[:1] if attempt.failed else ()
         return f"{number}  {': '.join(map(str, (attempt.verdict, *problems)))}"

@@ -40,7 +40,7 @@ def test_eval_compares_with_other_policies_in_the_same_episodes(line: Line) -> N
     first, same = (text for text in done.out.splitlines() if text.startswith("against "))
     assert first.startswith("against lean.txt (mean return ")
     assert " over 4 episodes): better by 46" in first
-    assert " on 4 paired episodes, p < 0.0001" in first
+    assert " on 4 paired episodes, one-sided p < 0.0001" in first
     assert same == (
         "against steady.txt (mean return 500 [500, 500] over 20 episodes): no difference on 20 paired episodes"
     )

@@ -158,8 +158,7 @@ def evaluate(
         solved = "yes" if score.mean >= policy.task.solved else "no"
         say(f"solved (mean return of at least {policy.task.solved:g}): {solved}")
     for text, found in races.items():
-        sided = " (one-sided)" if "p " in (words := str(found)).rpartition(", ")[2] else ""
-        say(f"against {text} (mean return {found.incumbent}): {words}{sided}")
+        say(f"against {text} (mean return {found.incumbent}): {found}")
     for one in score.violations:
         say(f"requirement {one}")
     for text, found in races.items():

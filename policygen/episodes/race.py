@@ -22,7 +22,7 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
-LEAST_P = 1e-4  # smaller p-values are printed as `p < 0.0001`
+LEAST_P = 1e-4  # smaller p-values are printed as `< 0.0001`
 Entrant = Callable[[int], Score]
 """A contender in a race: returns its score over the first n shared seeds, or over fewer if its budget runs out."""
 
@@ -141,7 +141,7 @@ class Race:
         return "undecided"
 
     def __str__(self) -> str:
-        """Describe the result: `better by 3.4 [1.2, 5.6] on 10 paired episodes, p = 0.037`; p is one-sided."""
+        """Describe the result: `better by 3.4 [1.2, 5.6] on 10 paired episodes, one-sided p = 0.037`."""
         verdict, basis = self.verdict, " (exact)" if self.is_exact else f" on {self.episodes} paired episodes"
         if self.excess:
             violations = (self.challenger if self.excess > 0 else self.incumbent).violations
@@ -158,7 +158,7 @@ class Race:
         interval = f" [{number(found.gain - found.half)}, {number(found.gain + found.half)}]" if found.half else ""
         amount, p = f"by {number(found.gain)}{interval}", ""
         if not self.is_exact:
-            p = f", p = {found.p:.2g}" if found.p >= LEAST_P else f", p < {LEAST_P:.4f}"
+            p = f", one-sided p = {found.p:.2g}" if found.p >= LEAST_P else f", one-sided p < {LEAST_P:.4f}"
         if verdict == "worse" and not found.gain > found.half:
             return f"not better: behind {amount}{basis}{p}"
         if verdict != "undecided":

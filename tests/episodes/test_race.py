@@ -118,7 +118,7 @@ def test_a_contender_whose_budget_ends_is_compared_on_the_episodes_that_it_has()
         (scored(9, 1, 3, 3), scored(1, 2, 3, 4), "undecided after 4 paired episodes: ahead by 1.5 ["),
         (scored(1, 2, 3, 4), scored(9, 1, 3, 3), "undecided after 4 paired episodes: behind by 1.5 ["),
         (scored(1, 2), scored(1, 2), "no difference on 2 paired episodes"),
-        (scored(*FAR), scored(*HUNDREDS), "better by 25 [19.25, 30.75] on 6 paired episodes, p < 0.0001"),
+        (scored(*FAR), scored(*HUNDREDS), "better by 25 [19.25, 30.75] on 6 paired episodes, one-sided p < 0.0001"),
         (exact(0.5), exact(0.5), "equal (exact)"),
         (exact(0.6), exact(0.5), "better by 0.1 (exact)"),
         (exact(0.25), exact(0.5), "worse by 0.25 (exact)"),
