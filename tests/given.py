@@ -22,9 +22,7 @@ from support import Written
 import policygen
 from policygen.extensions.plants.plant import FITTED_PLANT, PlantRecord, PredictionError
 from policygen.extensions.seats.drive import StepQuestions
-from policygen.extensions.seats.mediate import plan_prompt
-from policygen.extensions.seats.session import repaired, system_message
-from policygen.extensions.worlds.robot import RoomReport
+from policygen.extensions.seats.session import question, repaired, system_message
 from policygen.policies.lines import Problem
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, render_repair
@@ -138,7 +136,8 @@ def _seats() -> None:
     step = {"shown": shown, "action": "left", "reward": 1.0}
     repaired("drive", questions.prompt(shown, [step], observation), "", "it is empty", questions.form)
     system = system_message("mediate", {"room": "KeyInBox", "coloured": False})
-    repaired("mediate", plan_prompt(system, RoomReport(("box", "door"), "key"), "KeyInBox"), "", "it is empty", "")
+    report = {"seen": ("box", "door"), "carried": "key"}
+    repaired("mediate", question("mediate", system, report, None, 6_000), "", "it is empty", "")
 
 
 def paths(path: str, value: Any) -> Iterator[tuple[str, str, str]]:

@@ -31,7 +31,6 @@ from policygen.extensions.seats.session import (
 )
 from policygen.extensions.worlds import robot
 from policygen.llm import Provider, read_spec
-from policygen.llm.messages import Message, Prompt
 from policygen.policies.parse import parse
 from policygen.policies.policy import Policy
 from policygen.runs.config import RunConfig
@@ -196,20 +195,16 @@ def _play(
     generators = [np.random.default_rng([seed, 1]) for seed in seeds]
     while running := [i for i, episode in enumerate(playing) if not episode.over]:
         asking = [i for i in running if not playing[i].steps or asks(playing[i].inputs, generators[i])]
-        plans = session.answers(
-            [plan_prompt(system, playing[i].report, room, session.config.prompt_tokens) for i in asking],
-            lambda text, context: read_plan(text, *context),
-        )
+        reports = [playing[i].report for i in asking]
+        prompts = [
+            question("mediate", system, one._asdict(), (one, room), session.config.prompt_tokens) for one in reports
+        ]
+        plans = session.answers(prompts, lambda text, context: read_plan(text, *context))
         session.fallback_uses += plans.count(None)
         for i, plan in zip(asking, plans, strict=True):
             playing[i].follow(plan or FALLBACK)
         for i in running:
             playing[i].act()
-
-
-def plan_prompt(system: Message, report: robot.RoomReport, room: str, most_tokens: int = 6_000) -> Prompt:
-    """Render the question for a plan; its context is the report and the room."""
-    return question("mediate", system, {"seen": report.seen, "carried": report.carried}, (report, room), most_tokens)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------

@@ -269,8 +269,7 @@ def _put_down(view: View) -> list[int]:
 # --- planning --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RoomReport:
+class RoomReport(NamedTuple):
     """The planner's input: the names of known things (keys, then boxes, then doors), and of the carried thing.
 
     Equal reports get the same plan, so a model is asked about each only once. Names include the colour (`red key`) in
