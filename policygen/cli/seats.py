@@ -115,14 +115,14 @@ def _report_drive(driver: Driver, result: Mapping[str, Any]) -> None:
         say(f"driven: {sampled_score(driver.ended, engine_words('copies', driver.questions.task))}")
     if driver.score is not None:
         which = "" if driver.score.exact else " that the model did not play"
-        say(f"score of the table of choices: {driver.score}{which}")
+        say(f"score of the table: {driver.score}{which}")
         seen = f"  {result['cells_seen']:,} of {result['cells']:,} cells were seen"
-        say(f"{seen}; all others take {result['most_chosen']}, the action chosen most often")
+        say(f"{seen}; the others get {result['most_chosen']}, the action chosen most often")
     share = result["hits"] / max(1, result["steps"])
     say(f"{result['steps']:,} decisions, {result['hits']:,} of them ({share:.0%}) in situations seen before")
     say(f"{result['asked']:,} situations: {request_words(result)}; {result['repairs']} answers needed a repair")
     if result["fallback_uses"]:
-        say(f"{result['fallbacks']} situations fell back to another action, in {result['fallback_uses']} decisions")
+        say(f"no action for {result['fallbacks']} situations; {result['fallback_uses']} decisions used a fallback")
     if result["is_language_model"]:
         say(f"{result['decision_seconds']:.2g} s a decision, {result['answer_seconds']:.2g} s a request")
     say(f"results: {driver.session.folder}")
