@@ -87,7 +87,7 @@ class Limits:
     def to_actions(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Clip and round finite numbers in place, shape (n, actuators), and return them as float32."""
         low, high, integer = self._columns
-        np.clip(numbers, each_row(low, numbers), each_row(high, numbers), out=numbers)
+        np.clip(numbers, _each_row(low, numbers), _each_row(high, numbers), out=numbers)
         if integer is not None:
             np.rint(numbers, out=numbers, where=integer)
             numbers += 0.0  # turns -0.0 into 0.0
@@ -105,7 +105,7 @@ class Limits:
 _MANY_ROWS = 4_096
 
 
-def each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _each_row(values: npt.NDArray[np.float64], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return one number per actuator in the shape that combines fastest with `like`, shape (n, actuators)."""
     one = values.astype(like.dtype)
     if (one == one[0]).all():
@@ -121,7 +121,7 @@ def limits_of(actuators: Sequence[Actuator], layout: ActionLayout | None) -> Lim
         if a.is_choice:
             return 0.0, len(a.labels) - 1.0, True
         if dtype == "float64":  # a float32 must not exceed the bound
-            return _nearest_float32(a.low, 1), _nearest_float32(a.high, -1), False
+            return _float32_within(a.low, 1), _float32_within(a.high, -1), False
         return a.low, a.high, np.dtype(dtype).kind in "biu"
 
     return Limits(tuple(map(limits, actuators, types or ["float32"] * len(actuators))))
@@ -247,7 +247,7 @@ def _numbers(space: spaces.Space[Any], prefix: str) -> tuple[ActionLayout, list[
     integer = np.issubdtype(space.dtype, np.integer)
     if isinstance(space, spaces.Box) and (not integer or any(high - low >= _MOST_LABELS for low, high in bounds)):
         if integer:
-            bounds = [(_nearest_float32(low, 1), _nearest_float32(high, -1)) for low, high in bounds]
+            bounds = [(_float32_within(low, 1), _float32_within(high, -1)) for low, high in bounds]
         return layout, [Actuator(name, low=low, high=high) for name, (low, high) in zip(names, bounds, strict=True)]
     count = sum(high - low + 1 for low, high in bounds)
     if count > _MOST_CHOICES:
@@ -283,7 +283,7 @@ def with_bounds(actuators: Sequence[Actuator]) -> tuple[tuple[Actuator, ...], li
     return tuple(found), assumed
 
 
-def _nearest_float32(bound: float, inwards: int) -> float:
+def _float32_within(bound: float, inwards: int) -> float:
     """Return the nearest float32 within a bound; `inwards` is 1 for a lower bound, -1 for an upper one."""
     value = np.float32(bound)
     while (float(value) > bound) if inwards < 0 else (float(value) < bound):

@@ -88,7 +88,7 @@ def _description(env: gym.Env[Any, Any], *, only_named: bool) -> Iterator[tuple[
         sections = _sections(_plain(str(about.get("description", ""))))
         shown = sections
         if not alone:
-            named = _below(sections, lambda _, text: any(name in text for name in own))
+            named = _within(sections, lambda _, text: any(name in text for name in own))
             shown = list(itertools.compress(sections, named)) or ([] if only_named else sections)
         parts = [str(about.get("summary", "")), *(_without(text, {*of_package} - own, own) for _, text in shown)]
         yield from ((f"package {package}", part) for part in parts if part and shown)
@@ -129,11 +129,11 @@ def _sections(text: str) -> list[_Section]:
         heading = "".join(itertools.dropwhile(lambda c: not c.isalpha(), section.partition("\n")[0].lower()))
         return level > 0 and heading.startswith(_ASIDE)
 
-    kept = [part for part, aside in zip(found, _below(found, is_aside), strict=True) if not aside]
+    kept = [part for part, aside in zip(found, _within(found, is_aside), strict=True) if not aside]
     return [(level, plain) for level, section in kept if (plain := _plain(section))]
 
 
-def _below(sections: Sequence[_Section], holds: Callable[[int, str], bool]) -> Iterator[bool]:
+def _within(sections: Sequence[_Section], holds: Callable[[int, str], bool]) -> Iterator[bool]:
     """Yield for each section whether a condition holds for it, or for a section that contains it."""
     above: int | None = None
     for level, text in sections:

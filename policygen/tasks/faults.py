@@ -84,7 +84,7 @@ def place_of(error: BaseException) -> str:
     ours = tuple(str(Path(module.__file__).parent) for module in (gym, sys.modules["policygen"]) if module.__file__)
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = (f for f in frames if not f.filename.startswith((*ours, "<")))
-    return next((f"{_short(f.filename)}, line {f.lineno}" for f in places), "")
+    return next((f"{_short_path(f.filename)}, line {f.lineno}" for f in places), "")
 
 
 def flag_of(value: Any, name: str) -> bool:
@@ -165,7 +165,7 @@ def _location(error: BaseException, env: gym.Env[Any, Any], method: str) -> str:
         if location := _innermost_location(reversed(list(traceback.walk_tb(error.__traceback__))), env):
             return location
         code = inspect.unwrap(getattr(type(env.unwrapped), method)).__code__
-        return f"{_short(code.co_filename)}, line {code.co_firstlineno}"
+        return f"{_short_path(code.co_filename)}, line {code.co_firstlineno}"
     return ""
 
 
@@ -179,10 +179,10 @@ def _innermost_location(frames: Iterable[tuple[FrameType, int]], env: gym.Env[An
     modules |= {name for one in wrappers_of(env) if not (name := type(one).__module__).startswith(_BLAMELESS)}
     files = {getattr(sys.modules.get(name), "__file__", None) for name in modules}
     found = ((frame.f_code.co_filename, line) for frame, line in frames if frame.f_code.co_filename in files)
-    return next((f"{_short(file)}, line {line}" for file, line in found), "")
+    return next((f"{_short_path(file)}, line {line}" for file, line in found), "")
 
 
-def _short(file: str) -> str:
+def _short_path(file: str) -> str:
     """Shorten a path to the part below `sys.path`: models read the message and must not see users' folders."""
     for folder in sorted({str(Path.cwd()), *filter(None, sys.path)}, key=len, reverse=True):
         with suppress(ValueError):

@@ -36,16 +36,14 @@ from policygen.tasks.environments import (
     user_env_of,
 )
 from policygen.tasks.faults import STEP_TIMEOUT, OwnDirectory, TimeLimitExceeded, Watchdog, close
-from policygen.tasks.measured import Measured, file_for
-from policygen.tasks.measured import read as read_measured
-from policygen.tasks.measured import write as write_measured
+from policygen.tasks.measured import Measurements, cache_file, read_measurements, write_measurements
 from policygen.tasks.spaces import Actuator, Observation, distinct_names, observed_in
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
 from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, found_limit, ignores_seed, moving, warm_up
 
-LEAST_STEPS = 10  # that loading a task may take
+LEAST_STEPS = 10  # steps that loading a task may always take
 # Attributes in which an environment may state the names of its observations, and of its actions.
 _STATED_NAMES = ("observation_names", "obs_names", "state_names", "feature_names", "observation_labels")
 _STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_MEANING", "actions", "Actions")
@@ -56,7 +54,7 @@ _CELLS_WANTED = 800  # cells of a grid with bins at quantiles
 _MOST_DIMENSIONS = 8  # dimensions of a grid
 _FEW_VALUES = 12  # values of a whole number that get a bin each
 _LARGEST_STATE_SPACE = 2_000  # states of an environment that get one cell each
-_MOST_NUMBERS = 400  # in an observation
+_MOST_NUMBERS = 400  # numbers in an observation
 _NO_BOUNDS = "the environment states no bounds; these are assumed"
 
 
@@ -77,7 +75,7 @@ def load_task(
         TaskError: there is no such task, its file is malformed, or its environment cannot be made.
         EnvironmentFault: the environment fails or does not answer while random actions are played.
     """
-    return _counted(lambda: _named(name, trust=trust, step_timeout=step_timeout), max_steps)
+    return _counted(lambda: _load(name, trust=trust, step_timeout=step_timeout), max_steps)
 
 
 def _counted(load: Callable[[], Task], max_steps: int | None) -> Task:
@@ -87,7 +85,7 @@ def _counted(load: Callable[[], Task], max_steps: int | None) -> Task:
         return replace(load(), steps_taken=steps_taken() - before)
 
 
-def _named(name: str, *, trust: bool, step_timeout: float) -> Task:
+def _load(name: str, *, trust: bool, step_timeout: float) -> Task:
     path = find_resource("envs", name, ".toml") or harvested_file(name)
     if path is not None:
         with OwnDirectory():
@@ -117,7 +115,8 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None
     if isinstance(own, str):
         return _counted(lambda: task_from_gym(own, step_timeout), max_steps)
     task = _counted(
-        lambda: _known(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own), max_steps
+        lambda: _shipped_task(own, step_timeout) or task_from_gym(f"{NAMESPACE}{own.name}", step_timeout, own=own),
+        max_steps,
     )
     if own.env is not None:
         remark = (
@@ -131,7 +130,7 @@ def task_of(what: Any, step_timeout: float = STEP_TIMEOUT, max_steps: int | None
     return replace(task, assumed=(*task.assumed, remark))
 
 
-def _known(own: UserEnv, step_timeout: float) -> Task | None:
+def _shipped_task(own: UserEnv, step_timeout: float) -> Task | None:
     """Return the task of the shipped file if the environment is one that `gymnasium.make(ID)` makes; else None."""
     env = own.env if own.env is not None else own.make(None)
     spec, limit = env.spec, limit_of(env)
@@ -217,7 +216,7 @@ def _discovered(
             f"{gym_id} observes {len(found):,} numbers; policies read 1 to {_MOST_NUMBERS}:"
             " wrap the environment in a gymnasium.ObservationWrapper that returns fewer"
         )
-    names = _stated(env, _STATED_NAMES, len(found)) if not texts else []
+    names = _names_stated_by(env, _STATED_NAMES, len(found)) if not texts else []
     observed = [*(names or (o.name for o in found)), *(text.name for text in texts)]
     actuators = actuators_of(env.action_space, observed)[1]
     stated = TaskFile(
@@ -229,9 +228,9 @@ def _discovered(
     )
     width, assumed = len(found) + sum(text.columns for text in texts), list[str]()
     # With a limit of steps, fewer random actions are played; these are not cached.
-    file = file_for(env, gym_id, kwargs) if not is_own and steps_left() > sys.maxsize // 2 else None
+    file = cache_file(env, gym_id, kwargs) if not is_own and steps_left() > sys.maxsize // 2 else None
     with announced_if_slow(f"playing random actions of {gym_id} to see ranges, lengths and the effect of seeds"):
-        measured = read_measured(file, width)
+        measured = read_measurements(file, width)
         if measured is None:
             limit, played = limit_of(env), 0
             if limit is None:
@@ -239,8 +238,8 @@ def _discovered(
             warm = warm_up(env, width, step_timeout)
             named = [replace(o, name=name) for o, name in zip(found, observed, strict=False)]
             unseeded = ignores_seed(env, named, width, step_timeout, steps=MANY_CHECKED)
-            measured = Measured(limit, played, warm, unseeded)
-            write_measured(file, measured)
+            measured = Measurements(limit, played, warm, unseeded)
+            write_measurements(file, measured)
         task = complete(stated, env, step_timeout, warm=measured.warm, unseeded=measured.unseeded)
     limit, warm = measured.limit, measured.warm
     if limit is None:
@@ -272,7 +271,7 @@ def _discovered(
 def _stated_actions(actuators: Sequence[Actuator], env: gym.Env[Any, Any], taken: Sequence[str]) -> list[ActionEntry]:
     """Return the names or labels of actuators that the environment states as an attribute, unless they are taken."""
     one_choice = len(actuators) == 1 and actuators[0].is_choice
-    names = _stated(env, _STATED_ACTIONS, len(actuators[0].labels) if one_choice else len(actuators))
+    names = _names_stated_by(env, _STATED_ACTIONS, len(actuators[0].labels) if one_choice else len(actuators))
     if {*names} & {name.lower() for name in (*taken, *RESERVED)}:
         return []
     if one_choice and names:
@@ -280,7 +279,7 @@ def _stated_actions(actuators: Sequence[Actuator], env: gym.Env[Any, Any], taken
     return [ActionEntry(name=name) for name in names]
 
 
-def _stated(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> list[str]:
+def _names_stated_by(env: gym.Env[Any, Any], attributes: Sequence[str], count: int) -> list[str]:
     """Return the names in the first of an environment's attributes, or metadata, that holds `count` of them."""
     for attribute in attributes:
         value: Any = None

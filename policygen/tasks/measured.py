@@ -31,7 +31,7 @@ _PACKAGES = ("policygen", "gymnasium", "numpy")
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """Measurements of an environment.
 
     Attributes:
@@ -47,7 +47,7 @@ class Measured:
     unseeded: bool
 
 
-def file_for(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any]) -> Path | None:
+def cache_file(env: gym.Env[Any, Any], gym_id: str, kwargs: Mapping[str, Any]) -> Path | None:
     """Return the cache file of an environment; None if `OFF` is set, or the user has no cache folder.
 
     Its name is a hash of the id, arguments, spaces and wrappers, the versions of packages, and sizes and times of the
@@ -80,7 +80,7 @@ def _sources(package: str) -> list[tuple[str, int, int]]:
     return [(str(path), (state := path.stat()).st_size, state.st_mtime_ns) for path in files]
 
 
-def read(path: Path | None, width: int) -> Measured | None:
+def read_measurements(path: Path | None, width: int) -> Measurements | None:
     """Return the measurements in a file; None if it is missing, old or damaged, or has another number of columns."""
     if path is None:
         return None
@@ -93,11 +93,11 @@ def read(path: Path | None, width: int) -> Measured | None:
         if rows.shape != (len(episodes), width) or not len(rows) or not np.isfinite(rows).all():
             return None
         lengths = tuple((int(length), float(total)) for length, total in ended)
-        return Measured(limit or None, played, WarmUp(rows, episodes, lengths), bool(unseeded))
+        return Measurements(limit or None, played, WarmUp(rows, episodes, lengths), bool(unseeded))
     return None
 
 
-def write(path: Path | None, measured: Measured) -> None:
+def write_measurements(path: Path | None, measured: Measurements) -> None:
     """Write measurements to a file and delete files older than a day; do nothing if the folder cannot be written."""
     if path is None:
         return

@@ -50,7 +50,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._perturbations, self._make, self._signals, self._limit = tuple(perturbations), make, signals, limit
         self._physics = _physics_of(env)
-        self._senses = any(one.kind in SENSORS for one in self._perturbations)
+        self._perturbs_sensors = any(one.kind in SENSORS for one in self._perturbations)
         for one in self._perturbations:
             self._check(one)
 
@@ -75,7 +75,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     @functools.cached_property
     def _spread(self) -> Floats:
-        if not self._senses:
+        if not self._perturbs_sensors:
             return np.zeros(1)
         if not any(one.name in OF_SPREAD for one in self._perturbations):
             return np.zeros(len(self._signals))
@@ -152,7 +152,7 @@ class PerturbedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return np.clip(value, space.low, space.high).astype(space.dtype)
 
     def _perturb_observation(self, observation: Any) -> Any:
-        if not self._senses:
+        if not self._perturbs_sensors:
             return observation
         if self._last_observation is not None and self._rng.random() < self._size.get("sensor_dropout", 0.0):
             return self._last_observation

@@ -161,7 +161,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Apart:
+class _SeparateParts:
     """The parts of a task that its record holds under separate keys, or in another form."""
 
     derived: dict[str, str] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class _Apart:
 
 def task_from_record(record: Mapping[str, Any]) -> Task:
     """Read a record that `task_to_record` wrote; raise PolicyError, which names the key, if it is damaged."""
-    apart = checked(_Apart, record, "damaged task")
+    apart = checked(_SeparateParts, record, "damaged task")
     # In a run folder, a task also has its assumptions and the number of steps taken to load it.
     saved = {*_KEYS, "assumed", "steps_taken"} - {"grid"}
     task = checked(Task, {key: value for key, value in record.items() if key in saved}, "damaged task")

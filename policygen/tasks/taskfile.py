@@ -176,7 +176,7 @@ def complete(
     if not stated.about.strip():
         with suppress(EnvironmentFault):  # the search records a later failure, and continues
             warm = warm or warm_up(env, width, step_timeout)
-            found = warm.told(found)
+            found = warm.described(found)
             if len(found) > _MOST_INPUTS and not inputs:
                 inputs = [found[i].name for i in moving(warm.rows[:, : len(found)])[:_MOST_INPUTS]]
                 words = f"equations of builtin read the first {len(inputs)} quantities that move; `inputs` names others"
@@ -403,7 +403,8 @@ def file_to_edit(task: Task) -> str:
     found += [f"{t.name}, a text" for t in task.texts]
     seen = [f"{name}: {o.seen}" for name, o in groups if o.seen]
     takes = [
-        f"{a.name}, {f'one of {len(a.labels)}' if a.is_choice else f'{a.low:g} to {a.high:g}'}" for a in task.actuators
+        f"{a.name}, {f'one of {len(a.labels)} choices' if a.is_choice else f'{a.low:g} to {a.high:g}'}"
+        for a in task.actuators
     ]
     lines = [
         f"{task.gym_id} as a task of policygen, ready to edit; models read all of it except comments.",

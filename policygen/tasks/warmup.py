@@ -119,11 +119,11 @@ class WarmUp:
             return None
         return math.ceil(float(lengths.mean()))
 
-    def told(self, observations: Sequence[Observation]) -> list[Observation]:
+    def described(self, observations: Sequence[Observation]) -> list[Observation]:
         """Return the observations with `seen`: range, spread, copies, constants; similar ones share a sentence."""
         columns = self.rows[:, : len(observations)]
         copies, places = copies_of(columns), {id(o): i for i, o in enumerate(observations)}
-        told: list[Observation] = []
+        described: list[Observation] = []
         for group in alike(observations):
             which = [places[id(o)] for o in group]
             words = self._range(columns[:, which], group[0])
@@ -140,8 +140,8 @@ class WarmUp:
                 for kind, names in (("always the same", still), ("copies", same)):
                     more = f" and {len(names) - _MOST_NAMED} more" * (len(names) > _MOST_NAMED)
                     words += f"; {kind}: {', '.join(names[:_MOST_NAMED])}{more}" * bool(names)
-            told += [replace(o, seen=words) for o in group]
-        return told
+            described += [replace(o, seen=words) for o in group]
+        return described
 
     def _values(self, columns: npt.NDArray[np.float64]) -> str:
         """Describe constant columns, shape (steps, columns)."""

@@ -107,8 +107,8 @@ def test_a_file_of_something_else_is_made_anew(content: bytes, played: list[str]
     kept.write_bytes(content)
     assert load_task("kept_tank:Tank") == task
     assert played.count("warm_up") == 2
-    assert measured.read(kept, 2) is not None
-    assert measured.read(kept, 3) is None  # another number of columns
+    assert measured.read_measurements(kept, 2) is not None
+    assert measured.read_measurements(kept, 3) is None  # another number of columns
 
 
 def test_objects_in_a_file_are_not_unpickled(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_objects_in_a_file_are_not_unpickled(tmp_path: Path) -> None:
 
     path = tmp_path / "trap.npz"
     np.savez(path, rows=np.array([Trap()], object), episodes=np.zeros(1), ended=np.zeros((0, 2)), numbers=np.zeros(3))
-    assert measured.read(path, 1) is None
+    assert measured.read_measurements(path, 1) is None
     assert not (tmp_path / "sprung").exists()
 
 

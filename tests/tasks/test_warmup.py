@@ -165,7 +165,7 @@ def test_what_never_changes_is_told_with_its_values_and_what_changes_between_epi
     rows[:, 3:13] = 5  # ten of the first row
     rows[:, 20:40] = np.linspace(0, 1.9, 20)  # the whole second row
     rows[100:, 40:60] = np.arange(20)  # the third one in the second episode
-    told = WarmUp(rows, np.repeat([0, 1], 100)).told(observations)
+    told = WarmUp(rows, np.repeat([0, 1], 100)).described(observations)
     moving, values, anew, zero = (told[k].seen for k in (0, 20, 40, 60))
     assert moving.endswith("; always the same: " + ", ".join(f"obs_0_{i}" for i in range(3, 11)) + " and 2 more")
     assert values == f"always {', '.join(f'{k / 10:g}' for k in range(16))} and 4 more"
