@@ -13,7 +13,7 @@ from policygen.episodes.requirements import excess
 from policygen.episodes.score import Score, episode_seeds, number, sampled_score, score_with_violations
 from policygen.episodes.simulator import ParallelSimulator
 from policygen.episodes.trajectory import RandomActor
-from policygen.extensions.plots.style import GREY, look, new_figure, style
+from policygen.extensions.plots.style import GREY, curve_style, new_figure, style
 from policygen.outgoing import in_columns
 from policygen.policies.policy import Policy
 from policygen.tasks.environments import fits, opened
@@ -165,7 +165,7 @@ def picture(found: Margins) -> Figure:
             numbers = [(size, score.mean, *(score.ci95 or (score.mean, score.mean))) for size, score in points]
             sizes, means, low, high = np.array(numbers).T
             low, high = np.clip((low, high), min(played), max(played))
-            drawn = look(0) | {"linestyle": "-"}
+            drawn = curve_style(0) | {"linestyle": "-"}
             axes.plot(sizes, means, markersize=4, label="mean return", **drawn)
             band = f"95% interval of the mean of {found.nominal.episodes} episodes, within the returns played"
             axes.fill_between(sizes, low, high, color=drawn["color"], alpha=0.2, linewidth=0, label=band)

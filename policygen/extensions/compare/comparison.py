@@ -21,7 +21,7 @@ import numpy as np
 
 from policygen.episodes.requirements import Violations, excess
 from policygen.episodes.score import difference, number, score_of_returns, spread
-from policygen.extensions.plots.curves import Curve, Interval, Shown, interval_over_seeds, panels_figure
+from policygen.extensions.plots.curves import Curve, GroupCurves, Interval, interval_over_seeds, panels_figure
 from policygen.extensions.sweeps.plan import PublishedColumn
 from policygen.files import write_named
 from policygen.runs.facts import in_brackets
@@ -280,12 +280,12 @@ class Comparison:
 
     def figure(self) -> Figure:
         """Draw the learning curves and final scores over the episodes played, with a panel for each task."""
-        panels = {
-            task: {
-                one.contender: Shown([run.curve for run in one.results], [], one.scores) for one in self.in_order(task)
-            }
-            for task in self.tasks
-        }
+        panels: dict[str, dict[str, GroupCurves]] = {}
+        for task in self.tasks:
+            panels[task] = {}
+            for one in self.in_order(task):
+                curves = [run.curve for run in one.results]
+                panels[task][one.contender] = GroupCurves(curves, scores=one.scores)
         levels: dict[str, dict[str, float]] = {}
         for task in self.tasks:
             known = [column.scores[task].mean for column in self.published if task in column.scores]

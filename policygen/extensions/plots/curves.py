@@ -16,7 +16,17 @@ import numpy as np
 
 from policygen.errors import UsageError
 from policygen.extensions.plots.groups import Member, grouped, names_of, read_member, unique_runs
-from policygen.extensions.plots.style import GREY, OKABE_ITO, Numbers, arms, check_suffix, look, new_figure, save, style
+from policygen.extensions.plots.style import (
+    GREY,
+    OKABE_ITO,
+    Numbers,
+    check_suffix,
+    curve_style,
+    error_bar,
+    new_figure,
+    save,
+    style,
+)
 from policygen.files import write_atomically
 from policygen.runs.facts import BEST, RESULT, score_fact
 from policygen.runs.listeners import Listener, RunView
@@ -100,9 +110,9 @@ def runs_figure(folders: Sequence[Path], *, x: str = "attempt") -> Figure:
         raise UsageError(f"these runs have spent no {x}; plot over another --x")
     if len(runs) == 1:
         return _run_figure(runs[0], x)
-    panels: dict[str, dict[str, Shown]] = {}
+    panels: dict[str, dict[str, GroupCurves]] = {}
     for (task, name), group in grouped(runs).items():
-        shown = panels.setdefault(task, {}).setdefault(name, Shown())
+        shown = panels.setdefault(task, {}).setdefault(name, GroupCurves())
         for run in group:
             (shown.unfinished if run.summary is None else shown.curves).append((run.curve[x], run.curve["level"]))
             if run.final is not None:
@@ -150,7 +160,7 @@ def _run_figure(run: Member, x: str) -> Figure:
             one = score_fact(RESULT, BEST[0], run.final, "fresh")
             own: dict[str, Any] = {"fmt": "D", "color": OKABE_ITO[5], "label": f"{one.name}: {one.short}\n{one.basis}"}
             mean = run.final.mean
-            axes.errorbar([end + 0.04 * span], [mean], yerr=arms(mean, run.final.ci95), zorder=4, **own)
+            axes.errorbar([end + 0.04 * span], [mean], yerr=error_bar(mean, run.final.ci95), zorder=4, **own)
         axes.set_xlim(float(at[0]) - 0.02 * span, end + (0.06 if run.final is not None else 0.02) * span)
         (name,) = names_of([run])
         title = f"{run.task.name}: {name}, seed {run.config.seed}{', unfinished' * (run.summary is None)}"
@@ -165,7 +175,7 @@ def _run_figure(run: Member, x: str) -> Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class GroupCurves:
     """The runs of a group on a task: curves of finished and of unfinished runs, and final scores."""
 
     curves: list[Curve] = field(default_factory=list)
@@ -174,7 +184,7 @@ class Shown:
 
 
 def panels_figure(
-    panels: Mapping[str, Mapping[str, Shown]], levels: Mapping[str, Mapping[str, float]], x: str
+    panels: Mapping[str, Mapping[str, GroupCurves]], levels: Mapping[str, Mapping[str, float]], x: str
 ) -> Figure:
     """Draw a panel for each task, with the mean curve and the mean final score of each group of runs.
 
@@ -186,22 +196,23 @@ def panels_figure(
         levels: the scores of `LEVELS` to draw as lines, by task.
         x: a key of `X_AXES`.
     """
-    looks = {name: look(i) for i, name in enumerate(dict.fromkeys(name for own in panels.values() for name in own))}
+    names = dict.fromkeys(name for shown in panels.values() for name in shown)
+    styles = {name: curve_style(index) for index, name in enumerate(names)}
     across = min(ACROSS, len(panels))
     down = math.ceil(len(panels) / across)
     height = 4.0 if across == 1 else 2.2
     with style():
-        figure = new_figure(8.0 if across == 1 else 11.0, height * down + 0.25 * (3 + len(looks)))
+        figure = new_figure(8.0 if across == 1 else 11.0, height * down + 0.25 * (3 + len(styles)))
         for place, (task, shown) in enumerate(panels.items()):
             axes = figure.add_subplot(down, across, place + 1)
-            _draw_panel(axes, shown, levels[task], looks, x)
+            _draw_panel(axes, shown, levels[task], styles, x)
             axes.set_title(textwrap.fill(task, LONGEST_TITLE // across))
             if place % across == 0:
                 axes.set_ylabel("best mean return\nso far")
             if place + across >= len(panels):
                 axes.set_xlabel(X_AXES[x])
         axes = figure.axes[0]  # it has an invisible line for each entry, because not every group has a curve
-        for name, own in looks.items():
+        for name, own in styles.items():
             axes.plot([], [], label=f"{name} ({_counts([own[name] for own in panels.values() if name in own])})", **own)
         if any(one.scores for own in panels.values() for one in own.values()):
             axes.plot([], [], "o", color="0.5", label="marks at the right: final scores")
@@ -211,7 +222,7 @@ def panels_figure(
         return figure
 
 
-def _counts(shown: Iterable[Shown]) -> str:
+def _counts(shown: Iterable[GroupCurves]) -> str:
     """Return the number of runs of a group on its tasks: `2 to 3 runs, 1 unfinished (dotted)`."""
     counts = sorted({len(one.curves) for one in shown})
     unfinished = sum(len(one.unfinished) for one in shown)
@@ -220,7 +231,7 @@ def _counts(shown: Iterable[Shown]) -> str:
 
 
 def _draw_panel(
-    axes: Axes, shown: Mapping[str, Shown], levels: Mapping[str, float], looks: Mapping[str, Any], x: str
+    axes: Axes, shown: Mapping[str, GroupCurves], levels: Mapping[str, float], styles: Mapping[str, Any], x: str
 ) -> None:
     every = [at for one in shown.values() for at, _ in (*one.curves, *one.unfinished)]
     start = min((float(at[0]) for at in every if len(at)), default=0.0)
@@ -229,7 +240,7 @@ def _draw_panel(
     for name, level in levels.items():
         axes.axhline(level, zorder=1, **LEVELS[name])
     for i, (name, one) in enumerate(shown.items(), start=1):
-        own = looks[name]
+        own = styles[name]
         for at, best in one.unfinished:
             axes.step(at, best, where="post", color=own["color"], linewidth=1.1, linestyle=":")
             seen += best[~np.isnan(best)].tolist()
@@ -243,7 +254,9 @@ def _draw_panel(
         if one.scores:
             mean, interval = fmean(one.scores), interval_over_seeds(np.array(one.scores))
             place = [end + 0.05 * i * (end - start)]
-            axes.errorbar(place, [mean], yerr=arms(mean, interval), fmt=own["marker"], color=own["color"], zorder=4)
+            axes.errorbar(
+                place, [mean], yerr=error_bar(mean, interval), fmt=own["marker"], color=own["color"], zorder=4
+            )
             seen += [mean, *(interval or ())]
     if max(seen, default=0.0) == min(seen, default=0.0):
         seen += whole

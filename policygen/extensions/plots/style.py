@@ -117,11 +117,11 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def look(place: int) -> dict[str, Any]:
+def curve_style(index: int) -> dict[str, Any]:
     """Return colour, line style and marker of the curve with this index; the first 32 are distinct."""
     count = len(OKABE_ITO)
-    line = _LINES[(place + place // count) % len(_LINES)]
-    return {"color": OKABE_ITO[place % count], "linestyle": line, "marker": _MARKERS[place % count]}
+    line = _LINES[(index + index // count) % len(_LINES)]
+    return {"color": OKABE_ITO[index % count], "linestyle": line, "marker": _MARKERS[index % count]}
 
 
 def with_unit(name: str, unit: str) -> str:
@@ -129,7 +129,7 @@ def with_unit(name: str, unit: str) -> str:
     return f"{name} [{unit}]" if unit else name
 
 
-def arms(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
+def error_bar(mean: float, interval: tuple[float, float] | None) -> list[list[float]] | None:
     """Return how far an interval extends below and above its mean, in the form that `errorbar` takes."""
     # Rounding may put the mean of equal scores outside their interval.
     return [[max(0.0, mean - interval[0])], [max(0.0, interval[1] - mean)]] if interval is not None else None
