@@ -283,13 +283,13 @@ def next_to_tune(
 
 
 def _digests_of_exchanges(attempts: Sequence[Attempt]) -> set[bytes]:
-    """Return the text digests of all policies made from a best one so far by exchanging two labels."""
+    """Return the text digests of all exchanges of two labels in policies that were the best."""
     bests = [one.policy for one in attempts if one.accepted and isinstance(one.policy, LinearPolicy)]
     return {text_digest(exchanged) for best in bests for exchanged in _exchanges(best)}
 
 
 def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
-    """Yield the policy with the equations of two labels exchanged, for each pair of a choice among at least three."""
+    """Yield policies with the equations of two labels exchanged: each pair, if a choice has at least three labels."""
     nodes = dict(policy.equations)
     for outputs in policy.task.outputs_by_actuator:
         for one, other in combinations(outputs, 2) if len(outputs) > 2 else ():
@@ -299,7 +299,7 @@ def _exchanges(policy: LinearPolicy) -> Iterator[LinearPolicy]:
 
 
 def constant_starts(policy: Policy) -> list[Policy]:
-    """Return a policy and, if it is a table or its weights are all 0, policies like it with other constant actions.
+    """Return the policy and, if it is a table or all its weights are 0, variants of it with other constant actions.
 
     A single choice takes each of its first `MAX_LABELS`. Otherwise all actuators are at the same place of their
     ranges: an end, a quarter, or 0. Two or three actuators also take all combinations of ends and middles, and points
@@ -354,7 +354,7 @@ def _places(actuators: Sequence[Actuator]) -> Iterator[Sequence[float]]:
 
 
 def _place_at(zero: float, at: float) -> float:
-    """Return a place whose distance from `zero` has any order of magnitude; `at`, in [0, 1], selects it."""
+    """Map `at`, in [0, 1], to a place in the range; distances from `zero` have all orders of magnitude."""
     share = (zero + 1) / 2  # the part of the range below 0
     below = at < share
     exponent = at / share if below else (at - share) / (1 - share)
@@ -362,14 +362,14 @@ def _place_at(zero: float, at: float) -> float:
 
 
 def starts_new_search(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
-    """Whether a proposal starts a search: its weights are 0, it exchanges labels, or it is its model's first."""
+    """Whether a proposal starts a search: its weights are 0, it exchanges labels, or its model made no earlier one."""
     own = [one for one in attempts if one.number > 0 and one.requests.model == attempt.requests.model]
     first = own[0] if own else attempt
     return has_zero_weights(attempt.policy) or attempt.digests[0] in {first.digests[0], *_digests_of_exchanges(own)}
 
 
 def has_zero_weights(policy: Policy | None) -> bool:
-    """Whether every quantity in the equations has a weight, and all weights are 0, so that the action is constant."""
+    """Whether all quantities in the equations have a weight of 0, so that the action is constant."""
     if not isinstance(policy, LinearPolicy):
         return False
     for _, node in policy.equations:
@@ -387,7 +387,7 @@ def _with_zero_weights(attempts: Sequence[Attempt]) -> list[LinearPolicy]:
 
 
 def _searches(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
-    """Return the attempts of each search, in order; an attempt belongs to the search whose policy it tunes further."""
+    """Group the attempts by search; an attempt belongs to the search whose policy it tunes further."""
     searches: list[list[Attempt]] = []
     by_policy: dict[bytes | None, list[Attempt]] = {}
     start = None

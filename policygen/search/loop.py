@@ -105,7 +105,7 @@ def optimize(search: Search, proposer: Proposer, request_log: RequestLog, runner
 
 
 def _close(search: Search, runner: EpisodeRunner) -> Iterator[Attempt]:
-    """Yield an attempt for each closing with a result; a policy that it found becomes the best."""
+    """Yield an attempt for each closing that has a result; its policy, if any, becomes the best."""
     for kind, entry in CLOSINGS.items():
         if search.incumbent is None or search.attempts[-1].kind == kind:
             continue
@@ -167,7 +167,7 @@ def reason_to_give_up(attempts: Sequence[Attempt], config: RunConfig) -> str:
 
 
 def best_unfinished(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt with the best score among those that were still improving when their tuning ended, if any.
+    """Return the best attempt among those whose tuning ended while it was still improving; None without any.
 
     Policies that differ from the run's best only in their numbers are left out, because tuning continues from the best;
     so are former bests, which later attempts have revised.

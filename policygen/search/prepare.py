@@ -70,7 +70,7 @@ def with_step_limit(task: Task, config: RunConfig) -> RunConfig:
 
 
 def with_spread(task: Task, step_timeout: float) -> Task:
-    """Return the task with the spread of its observations, if sizes of its perturbations are shares of it.
+    """Return the task with the spread of its observations, if its perturbations are stated relative to it.
 
     The spread is measured here, so that neither other processes nor a resumed run measure it again.
     """

@@ -68,7 +68,7 @@ def simplify(
     candidates: float = math.inf,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Simplified:
-    """Find the smallest policy that is not worse, see `Race.is_lost`, with a margin of 1%.
+    """Find the smallest policy that is not worse: `Race.is_lost` decides, with a margin of 1%.
 
     Candidates race against the original, so that losses do not add up. A candidate that acts like the last accepted
     policy in its episodes need not play. The smallest policy may have been lucky, so it races once more on fresh seeds;
@@ -87,7 +87,7 @@ def simplify(
     """
     if not isinstance(policy, LinearPolicy | TablePolicy):
         raise PolicyError(f"a policy of kind `{policy.kind}` cannot be simplified; tables and equations can")
-    path = _Path(policy, course("simplify", episodes), episodes, limit, candidates, tell)
+    path = _Path(policy, course("simplify", episodes), lengths_up_to(episodes), limit, candidates, tell)
     trees = _trees(path, policy) if isinstance(policy, TablePolicy) else iter(())
     for number in range(CHECKS):
         if path.current is policy:  # at first, and after all smaller ones have lost
@@ -114,7 +114,6 @@ def simplified_best(search: Search, runner: EpisodeRunner) -> Successor | None:
     limit = spent if (left := runner.ledger.episodes_left) is None else min(spent, left - last)
     if not isinstance(best, TablePolicy) or limit < 6 * usual or _proposing(runner.config.llm) != "builtin":
         return None
-
     runner.tell("simplifying the best table")
     found = simplify(best, runner.course, 5 * usual, limit=limit, candidates=MAX_CELLS / best.grid.size)
     return Successor(str(found), found.policy if found.race is not None else None, found.race)
@@ -135,13 +134,14 @@ class _Path:
 
     original: Policy
     course: Course
-    episodes: int
+    lengths: tuple[int, int]  # of the races against the original
     most_episodes: float
     most_candidates: float
     tell: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self.policies, self.tried, self.lengths = [self.original], 0, lengths_up_to(self.episodes)
+        self.policies, self.tried = [self.original], 0
+        self.latest: list[Trajectory] = []  # the episodes of the latest candidate
         self._known = {self.original.to_text(plain=True)}
 
     @property
@@ -149,20 +149,20 @@ class _Path:
         """The policy accepted last."""
         return self.policies[-1]
 
-    def accept(self, candidate: Policy, *, forget: bool = True) -> bool:
-        """Accept a new candidate unless it is worse, whose episodes it can `forget`; return whether it was accepted."""
-        if self.tried >= self.most_candidates or (text := candidate.to_text(plain=True)) in self._known:
+    def accept(self, candidate: Policy) -> bool:
+        """Accept a new candidate unless it is worse; return whether it was accepted."""
+        self.latest, text = [], candidate.to_text(plain=True)
+        if self.tried >= self.most_candidates or text in self._known:
             return False
         self._known.add(text)
         self.tried += 1
-        played = self.course.played(self.current)
+        played, self.latest = self.course.played(self.current), self.course.played(candidate)
         if played and self.course.mdp is None and all(_same_actions(candidate, t) for t in played):
-            self.course.played(candidate).extend(played)
-        elif self.course.count + self.lengths[-1] > self.most_episodes:
-            return False
-        elif race(self.course.entrant(candidate), self.course.entrant(self.original), self.lengths).is_lost(MARGIN):
-            if forget:
-                self.course.forget(candidate)
+            self.latest.extend(played)
+        elif self.course.count + self.lengths[-1] > self.most_episodes or race(
+            self.course.entrant(candidate), self.course.entrant(self.original), self.lengths
+        ).is_lost(MARGIN):
+            self.course.forget(candidate)
             return False
         self.policies.append(candidate)
         self.tell(size_words(candidate))
@@ -206,13 +206,12 @@ def _trees(path: _Path, table: TablePolicy) -> Iterator[None]:
             tree = replace(table, rules=tuple(tree_rules(table, weights, leaves)))
             if len(tree.rules) >= len(table.rules):
                 return
-            accepted = path.accept(tree, forget=False)
-            played = path.course.played(tree)
-            weights = weights + _visits(tree, played)
+            accepted = path.accept(tree)
+            weights = weights + _visits(tree, path.latest)
             if accepted:
                 yield
-            path.course.forget(tree)
-            if accepted or not played:
+                path.course.forget(tree)
+            if accepted or not path.latest:
                 break
 
 
@@ -246,9 +245,10 @@ def _visits(policy: TablePolicy, episodes: Sequence[Trajectory]) -> npt.NDArray[
 
 
 def tree_rules(policy: TablePolicy, weights: npt.NDArray[np.float64], leaves: int) -> list[Rule]:
-    """Return rows that agree with the policy in important cells: a best-first decision tree with at most these leaves.
+    """Return the rows of a small decision tree, grown best first, that agrees with the policy in important cells.
 
-    `weights`, shape (cells,), is the importance of each cell; cells with weight 0 may get any action.
+    `weights`, shape (cells,), is the importance of each cell; cells with weight 0 may get any action. `leaves` is the
+    maximum number of leaves.
     """
     kinds, codes = np.unique(policy.dense, axis=0, return_inverse=True)
     everything = tuple(map(range, policy.grid.shape))
@@ -320,7 +320,7 @@ def _with_nodes(policy: Policy, nodes: Sequence[Node]) -> Policy:
 
 
 def _with_smaller_parts(policy: Policy, tried: set[tuple[str, Node]]) -> Iterator[Policy]:
-    """Yield the policy with one expression replaced by a smaller one not yet `tried` there, largest saving first."""
+    """Yield the policy with one expression replaced by a smaller one that was not `tried`, largest saving first."""
     named = _named(policy)
     options = [(i, less) for i, (_, node) in enumerate(named) for less in smaller(node)]
     for i, less in sorted(options, key=lambda option: _size(option[1]) - _size(named[option[0]][1])):
