@@ -49,7 +49,7 @@ def test_the_best_of_a_run_meets_the_requirement_and_every_view_counts_it(line: 
     asked = [entry["messages"][-1]["content"] for entry in transcript_of(folder)]
     assert "- rail: always abs(position) <= 0.5\n- upright: finally abs(angle) < 0.05 (not hard)" in asked[0]
     assert "- rail (always abs(position) <= 0.5): met in all 5 episodes, nearest value 0." in asked[1]
-    assert "In the worst episode, around the first violation (step position velocity angle spin" in asked[1]
+    assert "around the first violation" in asked[1]
     scored = line("eval", folder, "--episodes", 20)
     assert "requirement rail: violated in 0 of 20 episodes (upper 95% bound 14%)" in scored.out
     assert "violations of rail</th><td>0 of 20 episodes (upper 95% bound 14%)" in page_of(folder)
