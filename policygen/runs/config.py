@@ -71,19 +71,13 @@ class EpisodeSettings(_Settings):
     """The settings of playing, counting and keeping episodes."""
 
     episodes: int = Field(
-        20,
-        ge=2,
-        le=MOST_EPISODES,
-        description="episodes per score while searching (20, or up to 400 if they are short)",
+        20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20; up to 400 short ones)"
     )
     warmup_episodes: int = Field(
         20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
     )
     final_episodes: int | None = Field(
-        None,
-        ge=2,
-        le=MOST_EPISODES,
-        description="fresh episodes of the final score (100, or up to 2,000 if they are short)",
+        None, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100; up to 2,000 short ones)"
     )
     jobs: int | None = Field(None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (all cores)")
     fragility: bool = Field(True, description="the score of the best policy with delay and sensor noise")
@@ -100,10 +94,7 @@ class PromptSettings(_Settings):
     repairs: int = Field(2, ge=0, le=10, description="most repair requests per malformed reply")
     template: str | None = Field(None, title="NAME|PATH", description="template of the request (default: improve)")
     start: str | None = Field(
-        None,
-        title="RUN|POLICY_FILE",
-        max_length=400_000,
-        description="policy of attempt 1 (in a config file: its text)",
+        None, title="RUN|POLICY_FILE", max_length=400_000, description="first policy (in a config file: its text)"
     )
     shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="knowledge: withhold hints, names and units")
@@ -117,9 +108,7 @@ class Budgets(_Settings):
     max_calls: int | None = Field(None, ge=0, description="limit on requests, including failures and repairs")
     max_tokens: int | None = Field(None, ge=1, description="limit on tokens, in and out")
     max_usd: float | None = Field(None, ge=0, description="limit on US dollars, if the price is known")
-    max_episodes: int | None = Field(
-        None, ge=1, description="limit on episodes before the final score, including the warm-up"
-    )
+    max_episodes: int | None = Field(None, ge=1, description="limit on episodes before the final score")
     max_steps: int | None = Field(
         None,
         ge=1,
