@@ -172,7 +172,7 @@ def _statement(number: int, raw: str, outputs: frozenset[str]) -> Line | None:
         return Line(number, comment, "bins", match[1], cells=tuple(edge for edge in edges if edge))
     assignment = _ASSIGN.match(line)
     if line.startswith("|") or ("|" in line and not assignment):
-        cells = (_plain(cell) for cell in line.strip().strip("|").split("|"))
+        cells = (_without_emphasis(cell) for cell in line.strip().strip("|").split("|"))
         if is_separator_line(line):
             return Line(number, comment)
         return Line(number, comment, "|", text=line, cells=tuple(cells))
@@ -221,15 +221,15 @@ def _joined(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             between = []
         else:
             if waiting:
-                yield first, _as_one(waiting)
+                yield first, _join(waiting)
             yield from between
             waiting, between, first = [line], [], number
     if waiting:
-        yield first, _as_one(waiting)
+        yield first, _join(waiting)
     yield from between
 
 
-def _as_one(lines: Sequence[str]) -> str:
+def _join(lines: Sequence[str]) -> str:
     """Join the lines of a statement to one, with their comments at its end."""
     if len(lines) == 1:
         return lines[0]
@@ -301,7 +301,7 @@ def plain_signs(line: str) -> str:
     return indent + with_comment(plain.strip(), comment)
 
 
-def _plain(cell: str) -> str:
+def _without_emphasis(cell: str) -> str:
     """Remove emphasis (`**right**`, `*right*`) and code quotes from a cell."""
     match = re.fullmatch(r"(\*{1,3}|`+)([^*`]+)\1", cell.strip())
     return match[2].strip() if match else cell.strip()

@@ -110,7 +110,7 @@ class _PythonWriter(Writer):
 
 
 # How many leading arguments make the result not finite (or Python raise) if one of them is not finite; None: all.
-_HANDING_ON = {
+_PROPAGATES = {
     **dict.fromkeys(("+", "-", "*", "neg", "abs", "sqrt", "sin", "cos", "tan", "floor", "single", "finite")),
     **dict.fromkeys(("/", "mod"), 1),
 }
@@ -120,12 +120,12 @@ def _covered(program: Program) -> frozenset[int]:
     """Return the steps whose values must be finite if the arguments of later `finite` steps are."""
     covered: set[int] = set()
     for position, step in reversed(list(enumerate(program.steps))):
-        if step.op == "finite" or (step.op in _HANDING_ON and position in covered):
-            covered.update(step.arguments[: _HANDING_ON[step.op]])
+        if step.op == "finite" or (step.op in _PROPAGATES and position in covered):
+            covered.update(step.arguments[: _PROPAGATES[step.op]])
     return frozenset(covered)
 
 
-_EVERYWHERE = COMMON.keys() | {"where", "start", "finite", "single", "highest"}  # the same in both forms of a row
+_IN_BOTH_FORMS = COMMON.keys() | {"where", "start", "finite", "single", "highest"}  # the same in both forms of a row
 _ROW = {
     **COMMON,
     **{name: f"{name}({{0}})" for name in ("sin", "cos", "tan", "tanh", "exp", "log", "sqrt", "abs", "atan")},
@@ -150,7 +150,7 @@ class _RowWriter(_PythonWriter):
 
     def is_plain(self, step: Step) -> bool:
         if self.careful:
-            return step.op in _EVERYWHERE
+            return step.op in _IN_BOTH_FORMS
         if step.op == "clip":
             low, high = (self.program.steps[i] for i in step.arguments[1:])
             return low.op == high.op == "number" and bool(low.data <= high.data)

@@ -131,7 +131,7 @@ def recorded() -> list[Reply]:
     return random.Random(0).sample(found, 60)
 
 
-def third_things(recorded: list[Reply], mutation: Mutation) -> tuple[Counter[str], list[str]]:
+def outcomes(recorded: list[Reply], mutation: Mutation) -> tuple[Counter[str], list[str]]:
     """Return how often a mutation was read as meant, had a problem, or did not change its text; and all other texts."""
     counts: Counter[str] = Counter()
     wrong = []
@@ -152,15 +152,15 @@ def third_things(recorded: list[Reply], mutation: Mutation) -> tuple[Counter[str
 
 
 @pytest.mark.parametrize("name", UNDERSTOOD)
-def test_another_spelling_is_read_as_it_was_meant(recorded: list[Reply], name: str) -> None:
-    counts, wrong = third_things(recorded, UNDERSTOOD[name])
+def test_another_notation_is_read_as_intended(recorded: list[Reply], name: str) -> None:
+    counts, wrong = outcomes(recorded, UNDERSTOOD[name])
     assert wrong == []
     assert counts["problem"] <= 0.1 * len(recorded), counts
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_is_a_problem(recorded: list[Reply], name: str) -> None:
-    counts, wrong = third_things(recorded, REFUSED[name])
+def test_an_unreadable_mutation_is_a_problem(recorded: list[Reply], name: str) -> None:
+    counts, wrong = outcomes(recorded, REFUSED[name])
     assert wrong == []
     assert counts["problem"] + counts["unchanged"] == len(recorded), counts
 

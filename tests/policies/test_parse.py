@@ -122,7 +122,7 @@ TOLERATED = {
 
 
 @pytest.mark.parametrize("text", TOLERATED.values(), ids=TOLERATED)
-def test_what_surrounds_and_decorates_a_table_does_not_matter(text):
+def test_text_and_markup_around_a_table_are_ignored(text):
     expected = [["up"] * 4, ["left", "down", "down", "left"], ["left", "down", "down", "left"], ["down"] * 4]
     assert lake_table(text) == expected
 
@@ -185,7 +185,7 @@ EQUATIONS = {
 
 
 @pytest.mark.parametrize("text", EQUATIONS.values(), ids=EQUATIONS)
-def test_what_surrounds_and_decorates_an_equation_does_not_matter(text):
+def test_markup_of_an_equation_is_ignored(text):
     policy = read(text, CARTPOLE, kind="linear")
     assert isinstance(policy, LinearPolicy)
     assert to_text(dict(policy.equations)["left"]) == "0"
@@ -286,7 +286,7 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize(("text", "problem"), PROBLEMS.values(), ids=PROBLEMS)
-def test_a_problem_says_where_what_was_found_and_what_to_write(text, problem):
+def test_a_problem_states_line_finding_and_remedy(text, problem):
     assert any(problem in found for found in problems(text))
 
 
@@ -351,7 +351,7 @@ NOT_REVISED = {
 
 
 @pytest.mark.parametrize(("old", "text", "new"), REVISED.values(), ids=REVISED)
-def test_what_a_revision_leaves_out_stays_as_in_the_best_policy(old: str, text: str, new: str) -> None:
+def test_a_revision_keeps_the_parts_of_the_best_policy_that_it_leaves_out(old: str, text: str, new: str) -> None:
     task = CARTPOLE if old == LEAN else LAKE
     incumbent = read(old, task)
     assert read(text, task, kind=incumbent.kind, incumbent=incumbent) == read(new, task)
@@ -447,7 +447,7 @@ PIECES = ["|", "*", "let ", "bins ", "=", "```", "\n", "\u2028", "\0", "action",
     st.booleans(),
 )
 @settings(max_examples=100, deadline=None)
-def test_any_text_is_answered_with_a_policy_or_with_problems(text, task, kind, free):
+def test_any_text_gives_a_policy_or_problems(text, task, kind, free):
     parsed = parse(text, task, kind, free_grid=free)
     assert (parsed.policy is None) == bool(parsed.problems)
     assert all("\n" not in problem.expected for problem in parsed.problems)
@@ -467,7 +467,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
-def test_a_reply_as_long_as_allowed_is_answered_too(text):
+def test_the_longest_replies_give_a_policy_or_problems(text):
     assert len(text) <= MAX_CHARACTERS
     parsed = parse(text, CARTPOLE)
     assert (parsed.policy is None) == bool(parsed.problems)
@@ -513,14 +513,14 @@ def test_an_output_is_read_whatever_sign_gives_it_its_equation(line: str, fence:
         *("const gain = 5", "where gain = 5 is small", "float gain = 5", "| left | -3*angle |", "| an", "0 | * | left"),
     ],
 )
-def test_a_line_of_the_block_that_is_none_of_a_policy_is_a_problem(line: str) -> None:
+def test_a_line_of_the_block_that_is_no_statement_is_a_problem(line: str) -> None:
     incumbent = read("left = 0\nright = 1", CARTPOLE)
     for before in ("left = -angle\nright = angle", "right = 2*spin\n"):
         parsed = parse(f"```\n{before}\n{line}\n```", CARTPOLE, "linear", incumbent)
         assert [problem.line for problem in parsed.problems] == [4]
 
 
-def test_in_a_text_that_is_the_policy_alone_every_line_counts() -> None:
+def test_every_line_of_a_text_without_prose_is_a_statement_or_a_problem() -> None:
     text = "# Pushes harder.\nleft = -angle\n\nright = angle  # falling right\nIt pushes harder.\n"
     assert parse(text, CARTPOLE).problems == ()
     assert [problem.line for problem in parse(text, CARTPOLE, policy_only=True).problems] == [5]
@@ -531,7 +531,7 @@ def test_in_a_text_that_is_the_policy_alone_every_line_counts() -> None:
 @pytest.mark.parametrize(
     "text", ["0,5", "x, 1", "x[0]", "x.real", "'x'", "lambda: 1", "[1]", "{1: 2}", "f'x'", "x(1)(2)"]
 )
-def test_a_problem_of_an_expression_names_what_was_written_and_no_part_of_python(text: str) -> None:
+def test_a_problem_quotes_the_text_and_no_internals_of_python(text: str) -> None:
     read = parse(f"```\nlet x = angle\nleft = {text}\nright = 0\n```", CARTPOLE)
     (problem,) = read.problems
     assert not re.search(r"Tuple|Call\b|Subscript|Attribute|Lambda|List|Dict|JoinedStr|Constant|comma", problem.found)

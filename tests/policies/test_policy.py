@@ -209,7 +209,7 @@ def test_a_saved_policy_is_loaded_exactly(task, data, tmp_path_factory):
     assert from_record(policy.to_record(), task) == policy
 
 
-def test_a_file_or_the_folder_of_a_run_is_loaded_and_what_is_missing_is_named(tmp_path):
+def test_a_file_or_a_run_folder_is_loaded_and_a_missing_file_is_named(tmp_path):
     policy = from_record(record_of("table"))
     with pytest.raises(LogbookError, match="cannot write"):
         policy.save(tmp_path / "missing" / "best.json")
@@ -274,7 +274,7 @@ def test_a_damaged_policy_is_refused_in_one_sentence(tmp_path, place, value, sen
 
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_whatever_a_damaged_file_holds_loads_and_acts_or_is_refused(data):
+def test_a_damaged_file_loads_and_acts_or_is_refused(data):
     """One value of a saved policy, at any depth, replaced by any other JSON."""
     record = record_of(data.draw(st.sampled_from(["table", "linear"])))
     inner: Any = record
@@ -305,7 +305,7 @@ for name in ("gymnasium", "pydantic", "pandas", "jinja2", "scipy", "matplotlib",
 """
 
 
-def test_whoever_only_acts_imports_little_more_than_numpy(tmp_path):
+def test_acting_imports_little_more_than_numpy(tmp_path):
     for kind in ("table", "linear"):
         from_record(record_of(kind)).save(tmp_path / kind)
     paths = [str(tmp_path / "table"), str(tmp_path / "linear")]
@@ -317,7 +317,7 @@ def test_whoever_only_acts_imports_little_more_than_numpy(tmp_path):
 
 
 @EVERY_TASK
-def test_what_is_not_one_row_of_numbers_is_refused_in_one_sentence(task):
+def test_an_input_that_is_not_one_row_of_numbers_is_refused(task):
     n = len(task.observations)
     table, _ = constant_policies(task)
     linear = parse("\n".join(f"{name} = {task.observation_names[0]}" for name in task.output_names), task).policy

@@ -53,7 +53,7 @@ def test_they_are_read_from_beside_a_policy_and_are_no_part_of_it() -> None:
         ("let a = b\nlet b = a\nobjective = a", "`a` depends on itself (a -> b -> a)"),
     ],
 )
-def test_what_they_cannot_say_is_refused_with_its_line(line: str, problem: str) -> None:
+def test_an_invalid_objective_is_refused_with_its_line(line: str, problem: str) -> None:
     parsed = read(line)
     assert parsed.policy is None
     assert any(str(found).startswith(problem) for found in parsed.problems), [str(p) for p in parsed.problems]

@@ -78,13 +78,13 @@ def test_rows_columns_and_the_definition_agree_to_the_last_bit_where_every_opera
         *(("where(zero > 0, 1, log(zero) - log(zero))", math.nan), ("floor(1e300 + zero)", 1e300)),
     ],
 )
-def test_what_has_no_value_follows_ieee_754_and_zero_has_no_sign(text, value):
+def test_undefined_values_follow_ieee_754_and_zero_has_no_sign(text, value):
     for zero in (0.0, -0.0):
         assert same(both_forms(text, zero=zero, one=1.0), value)
 
 
 @given(st.lists(st.floats(), min_size=1))
-def test_features_never_hand_on_what_is_not_finite(numbers):
+def test_values_of_features_are_always_finite(numbers):
     made = finite(np.array(numbers)).tolist()
     assert made == list(map(finite_number, numbers))
     assert all(map(math.isfinite, made))
@@ -159,7 +159,7 @@ def test_an_operation_of_a_row_and_of_columns_is_within_four_units_of_its_defini
 
 
 @EVERY_ROW
-def test_it_is_the_same_where_some_arguments_are_constants(row):
+def test_an_operation_is_the_same_with_constant_arguments(row):
     # numpy computes with a constant in another way than with a column of equal numbers.
     for place, constant in itertools.product(range(row.fewest), filter(math.isfinite, NASTY)):
         arguments = [Name("x")] * row.fewest

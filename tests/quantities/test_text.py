@@ -30,7 +30,7 @@ NAMES = ("x", "y", "spin", "theta_2")
     | st.text(alphabet="text,contains()\"' lamp+*x^2", max_size=50)
 )
 @settings(max_examples=150, deadline=None)
-def test_whatever_is_accepted_is_written_so_that_it_reads_back(text):
+def test_accepted_text_reads_back_as_the_same_expression(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -98,7 +98,7 @@ HOSTILE = {
 @pytest.mark.parametrize(
     "text", [text for texts in HOSTILE.values() for text in texts], ids=lambda text: ascii(text[:30])
 )
-def test_what_is_not_arithmetic_is_refused_in_one_short_sentence(text):
+def test_text_that_is_not_arithmetic_is_refused_in_a_short_sentence(text):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ExpressionError) as refusal:
@@ -141,7 +141,7 @@ def test_an_unknown_name_lists_the_nearest_first_and_not_all_of_many(text, names
 # --- tree -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_fixed_computes_the_same_and_is_no_constant_to_tune():
+def test_fixed_numbers_compute_the_same_and_are_not_tuned():
     tree = parse_expression("fixed(0.2 + a)*3 + 0.5", ["a"])
     assert constants(tree) == (3.0, 0.5)
     changed = with_constants(tree, iter([6.0, 1.0]))
@@ -231,7 +231,7 @@ NO_PHRASE = ("text", 'text, ""', f'text, "{"x" * 61}"', 'text, "a|b"', 'text, f"
         ('contains(text, "lamp"', "cannot read"),
     ],
 )
-def test_whatever_else_is_made_of_texts_is_refused_in_a_sentence(text, said):
+def test_other_uses_of_texts_are_refused_in_a_sentence(text, said):
     with pytest.raises(ExpressionError) as caught:
         read(text)
     assert said in str(caught.value)
