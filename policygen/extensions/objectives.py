@@ -33,21 +33,21 @@ def read_objective(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Shapi
         try:
             node = parse_expression(line.text, [*quantities, *task.decision_names, REWARD], texts=task.text_names)
         except ExpressionError as error:
-            problems.refuse(line.line, error)
+            problems.refuse(line.number, error)
             continue
         needed = needed_by(names_in(node), features, now=True) & features.keys()
         remembered = remembered_in(node).union(*(remembered_in(features[feature]) for feature in needed))
         previous, others = min(remembered, default=""), sorted(names_in(node) - set(quantities))
         if name == POTENTIAL and others:
-            problems.add(line.line, f"the potential reads `{others[0]}`", _ONLY_THE_STATE)
+            problems.add(line.number, f"the potential reads `{others[0]}`", _ONLY_THE_STATE)
         elif REWARD in remembered_in(node) and REWARD not in quantities:
             expected = f"use `{REWARD}`, the reward of this step"
-            problems.add(line.line, f"`prev({REWARD})` is not remembered", expected)
+            problems.add(line.number, f"`prev({REWARD})` is not remembered", expected)
         elif previous and name == POTENTIAL:
-            problems.add(line.line, f"the potential remembers `{previous}`", _ONLY_THE_STATE)
+            problems.add(line.number, f"the potential remembers `{previous}`", _ONLY_THE_STATE)
         elif previous and parts.learner:
             expected = "a learner of table entries sees one step at a time: write it without `prev(...)`"
-            problems.add(line.line, f"the objective remembers `{previous}`", expected)
+            problems.add(line.number, f"the objective remembers `{previous}`", expected)
         else:
             read[name] = node
     for name in read_by(read.values()):

@@ -54,7 +54,7 @@ class Problems(list[Problem]):
 class Line:
     """A line of a policy's text, classified."""
 
-    line: int  # its number in the text, counted from 1
+    number: int  # its number in the text, counted from 1
     comment: str  # the comment at its end
     # The kind of line: `let`; `bins`; `|` for a table's row or header; the first word of a statement; `=` for any other
     # `NAME = EXPRESSION`; `long` if it is too long to read; `?` if it is in the policy's block but no statement; `cut`

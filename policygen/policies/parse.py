@@ -129,7 +129,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
                 line, f"{unknown_name(name, outputs, what='output')}; a feature is written `let {name} = ...`"
             )
     if parts.rows and parts.in_block:
-        problems.add(parts.rows[0].line, "the block has equations and a table's row", "leave out the rows")
+        problems.add(parts.rows[0].number, "the block has equations and a table's row", "leave out the rows")
     if not written and not revises and not problems:
         numbers = task.quantity_names
         example = f"2*{numbers[0]} + 0.5" if numbers else f'contains({task.text_names[0]}, "word")'
@@ -145,7 +145,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
         try:
             equations[name] = rewrite(equations[name], node)
         except ExpressionError as error:
-            problems.refuse(stated.line, error)
+            problems.refuse(stated.number, error)
     lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
     if problems:
         return None
@@ -173,7 +173,7 @@ def read_table(parts: Parts) -> TablePolicy | None:
         grid = _new_grid(parts, grid, old)
     for line, *_ in parts.rewrites:
         found = f"`{line.word} {line.name}` changes the equation of an output"
-        problems.add(line.line, found, "a table has none: leave it out")
+        problems.add(line.number, found, "a table has none: leave it out")
     if parts.equations and parts.in_block:
         first = min(parts.first_lines[name] for name in parts.equations)
         problems.add(first, "the block has a table and an equation", "leave out the equations")
@@ -241,7 +241,9 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
         # Without a header, extra cells are an error.
         beyond = row.cells[len(parts.header.cells) if parts.header is not None else width :]
         if len(row.cells) < width or any(parts.header is None or looks_like_bins(cell) for cell in beyond):
-            problems.add(row.line, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}")
+            problems.add(
+                row.number, f"the row has {len(row.cells)} cells", f"write {width}: {_header_text(parts, grid)}"
+            )
             continue
         bins: list[tuple[int, ...]] = [tuple(range(size)) for size in grid.shape]
         action: dict[int, float] = {}
@@ -249,7 +251,7 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
             if column >= dimensions:
                 value = read_action(cell, actuators[column - dimensions])
                 if isinstance(value, str):
-                    problems.add(row.line, f"`{cell[:40]}` is not an action", value)
+                    problems.add(row.number, f"`{cell[:40]}` is not an action", value)
                 else:
                     action[column - dimensions] = value
             elif column >= 0:
@@ -258,13 +260,13 @@ def _rules(parts: Parts, grid: Grid) -> list[Rule]:
                     name, last = grid.names[column], grid.shape[column] - 1
                     form = f"write a bin, a range `0-{last}`, a set `0,{last}` or `*`"
                     found = f"`{cell[:40]}` in column {name} {read}"
-                    problems.add(row.line, found, f"bins of {name} are 0 to {last}: {form}")
+                    problems.add(row.number, found, f"bins of {name} are 0 to {last}: {form}")
                 else:
                     bins[column] = read
         # `comments_of` identifies a row by its bins, so these are written as in a policy's own text.
         shown = [bins_text(one, size) for one, size in zip(bins, grid.shape, strict=True)]
         shown += [action_text(actuators[i], value) for i, value in sorted(action.items())]
-        parts.clean_lines[row.line] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
+        parts.clean_lines[row.number] = with_comment(row_line(shown), row.comment or " ".join(row.cells[width:]))
         if len(action) == len(actuators):
             # Only the first of several rows with the same bins counts.
             rules.setdefault(tuple(bins), Rule(tuple(bins), tuple(action[i] for i in sorted(action))))
@@ -290,12 +292,12 @@ def _columns(parts: Parts, grid: Grid) -> list[int] | None:
         # so that those of the rows are reported, too.
         if columns[-1] < 0 and sum(column >= dimensions for column in columns) < len(names) - dimensions:
             found = f"the table has a column `{cell[:40]}`"
-            problems.add(header.line, found, f"columns may be {', '.join(names)}")
+            problems.add(header.number, found, f"columns may be {', '.join(names)}")
     missing = [name for i, name in enumerate(names) if i >= dimensions and i not in columns]
     held = [column for column in columns if column >= 0]
     if missing or len(set(held)) != len(held):
         found = f"the table has no column `{missing[0]}`" if missing else "the header names a column twice"
-        problems.add(header.line, found, f"write the header {_header_text(parts, grid)}")
+        problems.add(header.number, found, f"write the header {_header_text(parts, grid)}")
         return None
     while columns[-1] < 0:
         columns.pop()

@@ -141,11 +141,11 @@ class Parts:
         for line in lines:
             try:
                 if (form := self._statement(line)) is not None:
-                    self.clean_lines[line.line] = with_comment(form, line.comment)
+                    self.clean_lines[line.number] = with_comment(form, line.comment)
             except ExpressionError as error:
-                self.problems.refuse(line.line, error)
+                self.problems.refuse(line.number, error)
             if (count := len(self.lets)) > most:
-                self.problems.add(line.line, f"this is feature number {count}", f"define at most {most}")
+                self.problems.add(line.number, f"this is feature number {count}", f"define at most {most}")
                 return
         self._separate()
 
@@ -249,7 +249,7 @@ class Parts:
 
     def _once(self, line: Line, left: str, is_same: bool) -> None:
         """Note the first line with this left-hand side; refuse a later line that is not the same."""
-        first = self.first_lines.setdefault(left, line.line)
+        first = self.first_lines.setdefault(left, line.number)
         if not is_same:
             raise refusal(f"`{left}` is defined differently on line {first}", "write it once")
 
@@ -272,7 +272,7 @@ class Parts:
         if name not in self._known:
             raise ExpressionError(unknown_name(name, self._known))
         earlier = self.bins.get(name)
-        self.first_lines.setdefault(f"bins {name}", line.line)
+        self.first_lines.setdefault(f"bins {name}", line.number)
         # Keep the number of bins even if an edge cannot be read, so that rows with these bins are not problems, too.
         self.bins[name] = Dimension(name, tuple(map(float, range(len(edges)))))
         if len(line.cells) > MOST_EDGES:
@@ -309,7 +309,7 @@ class Parts:
             # A feature without `let`, if its expression can be read and something uses it.
             if name in self.bare and name not in self.lets:  # a rambling reply repeats itself
                 return None
-            self.bare.setdefault(name, line.line)
+            self.bare.setdefault(name, line.number)
             try:
                 node = self._parsed(text)
             except ExpressionError:
@@ -327,7 +327,7 @@ class Parts:
     def _equation(self, line: Line, name: str) -> str | None:
         node = self._parsed(line.text)
         self._once(line, name, self.equations.setdefault(name, node) == node)
-        return f"{name} = {line.text}" if self.first_lines[name] == line.line else None
+        return f"{name} = {line.text}" if self.first_lines[name] == line.number else None
 
     def _parsed(self, text: str, further: Set[str] = frozenset()) -> Node:
         known = [*self._known, *sorted(further)]

@@ -54,7 +54,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
     """Return the plant that a text states, with the features that it needs; None if there are problems."""
     task, problems, before = parts.task, parts.problems, len(parts.problems)
     if task.text_names:
-        line = min(stated.line for stated in lines.values())
+        line = min(stated.number for stated in lines.values())
         problems.add(line, "the environment is observed as text", "leave out `next`, `reward` and `ends`")
         return None
     features = {**dict(task.parsed_features), **parts.features, **parts.private}
@@ -62,7 +62,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
     hidden = tuple(name for word, name in lines if word == HIDDEN)
     if len(hidden) > MOST_HIDDEN:
         found = f"the plant has {len(hidden):,} hidden states"
-        problems.add(lines[HIDDEN, hidden[MOST_HIDDEN]].line, found, f"write at most {MOST_HIDDEN}")
+        problems.add(lines[HIDDEN, hidden[MOST_HIDDEN]].number, found, f"write at most {MOST_HIDDEN}")
     states = (*task.observation_names, *hidden)
     nodes: dict[str, dict[str, Node]] = {NEXT: {}, REWARD: {}, ENDS: {}}
     starts: dict[str, str] = {}
@@ -70,10 +70,10 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
         if word == HIDDEN:
             if stated.text:
                 expected = f"write `hidden {name}` alone, and `start {name} = ...` on another line"
-                problems.add(stated.line, f"`hidden {name}` has a right-hand side", expected)
+                problems.add(stated.number, f"`hidden {name}` has a right-hand side", expected)
             continue
         if name and name not in states:
-            problems.refuse(stated.line, unknown_name(name, states, what="observation"))
+            problems.refuse(stated.number, unknown_name(name, states, what="observation"))
             continue
         try:
             if word == START:
@@ -84,7 +84,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
                 after = [*map(next_of, quantities), ENDS] if word == REWARD else []
                 nodes[word][name] = parse_expression(stated.text, [*quantities, *decided, *hidden, *after])
         except ExpressionError as error:
-            problems.refuse(stated.line, error)
+            problems.refuse(stated.number, error)
     if len(problems) > before:
         return None
     own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
