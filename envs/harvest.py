@@ -234,7 +234,6 @@ _EPISODES, _STEPS = 3, 40  # of random actions
 EXACT = 1e-4  # largest error of `observation = factor * value + shift`, as a share of the observation's range
 _MOTOR = "the motor of "  # the beginning of phrases about motors
 LEAST_EFFECT = 0.01  # smaller effects of an action are not reported
-ON_THE_SPOT = 0.01  # distance in m between hinge and centre below which a body turns on the spot
 MOST_PARTS = 10  # elements of a list of bodies or hinges that are described
 _BODY_VALUES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("x", lambda body: body.position[0]),
@@ -270,7 +269,7 @@ def world_facts(env: gym.Env[Any, Any], observations: Sequence[str], actions: Se
     hinges = [
         f"{name} between {_name_of(joint.bodyA, named)} and {(turned := _name_of(joint.bodyB, named))}"
         + (f", {joint.lowerLimit:.3g} to {joint.upperLimit:.3g} rad" if joint.limitEnabled else "")
-        + (f", a positive angle moves {turned} towards {way}" if (way := _way(joint)) else "")
+        + f", a positive angle moves {turned} towards {_way(joint)}"
         for name, joint in named
         if _is_hinge(joint)
     ]
@@ -289,10 +288,8 @@ def _is_hinge(thing: Any) -> bool:
 
 
 def _way(joint: Any) -> str:
-    """Return the direction in which the second body moves when the angle grows; empty if it turns on the spot."""
+    """Return the direction in which the second body moves when the angle grows."""
     x, y = joint.bodyB.worldCenter - joint.anchorB
-    if max(abs(x), abs(y)) < ON_THE_SPOT:
-        return ""
     return f"{'+' if -y > 0 else '-'}x" if abs(y) > abs(x) else f"{'+' if x > 0 else '-'}y"
 
 
@@ -464,7 +461,7 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], *, positions: bo
     base: Any = env.unwrapped
     env.reset(seed=0)
     base.set_state(base.init_qpos, base.init_qvel)  # the pose without the noise of a reset
-    sim = _Simulation(base.model, base.data, _signals(env, base.model, actions), positions)
+    sim = _Simulation(base.model, base.data, tuple(actions), positions)
     return [
         *_summary(sim, int(base.frame_skip)),
         *([] if positions else ["(Shortened: positions are left out.)"]),
@@ -477,7 +474,7 @@ def model_facts(env: gym.Env[Any, Any], actions: Sequence[str], *, positions: bo
 
 @dataclass(frozen=True, slots=True)
 class _Simulation:
-    """A MuJoCo model, its state in the initial pose, and the names of the actuators' inputs."""
+    """A MuJoCo model, its state in the initial pose, and the names of its motors' inputs."""
 
     model: Any
     data: Any
@@ -502,19 +499,6 @@ def word_of(enumeration: Any, value: Any) -> str:
     return str(enumeration(int(value)).name).partition("_")[2].lower()
 
 
-def _signals(env: gym.Env[Any, Any], model: Any, actions: Sequence[str]) -> tuple[str, ...]:
-    """Return the name of each actuator's input: a component of the action, or `control[i]` if these are transformed."""
-    space = env.action_space
-    # If the ranges differ, the environment transforms actions.
-    if (
-        isinstance(space, gym.spaces.Box)
-        and space.shape == (model.nu,)
-        and np.allclose(np.stack([space.low, space.high], 1), model.actuator_ctrlrange)
-    ):
-        return tuple(actions)
-    return tuple(f"control[{i}]" for i in range(model.nu))
-
-
 def _summary(sim: _Simulation, frame_skip: int) -> list[str]:
     model = sim.model
     step = float(model.opt.timestep)
@@ -530,21 +514,13 @@ def _summary(sim: _Simulation, frame_skip: int) -> list[str]:
 
 def _joints(sim: _Simulation) -> list[str]:
     """Describe joints without actuators in sentences, then the others in a table; a single one in a sentence."""
-    joints: list[tuple[str, str, str, list[str]]] = []  # signal, kind, name, traits and details
-    lines: list[str] = []
-    driven = set()
-    for i, signal in enumerate(sim.signals):
-        acts_on, target = word_of(mujoco.mjtTrn, sim.model.actuator_trntype[i]), int(sim.model.actuator_trnid[i][0])
-        if acts_on.startswith("joint"):
-            driven.add(target)
-            kind = sim.joint_kind(target)
-            traits = _drive(sim, i, "force" if kind == "slide" else "torque") + _resistance(sim, target)
-            joints.append((signal, kind, sim.joint_name(target), traits + _details(sim, target)))
-        else:
-            named = acts_on in ("tendon", "site", "body")
-            what = f"{acts_on} {getattr(sim.model, acts_on)(target).name or target}" if named else f"target {target}"
-            lines.append(_sentence(f"{signal} acts on {what}", _drive(sim, i, "force")))
-    lines = [*_unactuated_joints(sim, driven), *lines]
+    driven = [int(target[0]) for target in sim.model.actuator_trnid]  # all motors of Gymnasium's models drive joints
+    joints = []  # signal, kind, name, traits
+    for i, (signal, joint) in enumerate(zip(sim.signals, driven, strict=True)):
+        kind = sim.joint_kind(joint)
+        traits = _drive(sim, i, "force" if kind == "slide" else "torque") + _resistance(sim, joint)
+        joints.append((signal, kind, sim.joint_name(joint), traits + _details(sim, joint)))
+    lines = _unactuated_joints(sim, driven)
     if len(joints) < 2:
         return lines + [_sentence(f"{signal} drives {kind} {name}", traits) for signal, kind, name, traits in joints]
     (_, usual, _, first), *others = joints
@@ -562,27 +538,25 @@ def _joints(sim: _Simulation) -> list[str]:
 
 # For each trait of a joint: its first words, the head of its column, and the units in which it may end.
 _COLUMNS = (
-    ("torque = ", "torque", ("N m x action", "N m x control")),
-    ("force = ", "force", ("N x action", "N x control")),
-    ("not a plain motor", "motor", ()),
-    ("limited to ", "limited to", ()),
-    ("positive moves ", "positive moves body to", ()),
-    *((f"{name} ", name, ()) for name in ("action", "control", "axis")),
+    ("torque = ", "torque", ("N m x action",)),
+    ("force = ", "force", ("N x action",)),
+    ("action ", "from", ()),
+    ("axis ", "axis", ()),
+    ("positive moves ", "positive moves", ()),
     ("damping ", "damping", ("N m s/rad", "N s/m")),
     ("armature ", "armature", ("kg m^2", "kg")),
     ("spring ", "spring", ("N m/rad", "N/m")),
     ("dry friction ", "dry friction", ("N m", "N")),
     ("range ", "range", ("rad", "m")),
-    ("at ", "at", ("m",)),
+    ("hinge at ", "hinge at", ("m",)),
 )
 
 
 def _cell(trait: str) -> tuple[str, str]:
     """Return a trait of a joint as the head of a column, with its unit, and a cell."""
     start, head, units = next(one for one in _COLUMNS if trait.startswith(one[0]))
-    value = trait if start == "not a plain motor" else trait.removeprefix(start).replace(" towards ", " ")
+    value = trait.removeprefix(start).replace(" towards ", " ")
     unit = next((unit for unit in units if value.endswith(f" {unit}")), "")
-    head = {"action": "from", "control": "from"}.get(head, head)
     return (f"{head} [{unit}]", value.removesuffix(f" {unit}")) if unit else (head, value)
 
 
@@ -597,7 +571,7 @@ def _sentence(subject: str, details: Sequence[str]) -> str:
     return f"{subject}: {', '.join(details)}." if details else f"{subject}."
 
 
-def _unactuated_joints(sim: _Simulation, driven: set[int]) -> list[str]:
+def _unactuated_joints(sim: _Simulation, driven: Collection[int]) -> list[str]:
     """Describe joints without an actuator; those that move a body in the world share one line."""
     model = sim.model
     lines = []
@@ -607,7 +581,7 @@ def _unactuated_joints(sim: _Simulation, driven: set[int]) -> list[str]:
             motions = ", ".join(_motion(sim, joint) for joint in joints)
             height = _number(round(float(sim.data.xpos[body][2]), 3))
             name = sim.body_name(body)
-            lines.append(f"Body {name} has no actuator of its own, starts at height {height} m, and moves: {motions}.")
+            lines.append(f"Body {name} has no actuator of its own; it starts at height {height} m and moves {motions}.")
         else:
             for joint in joints:
                 subject = f"No actuator drives {sim.joint_kind(joint)} {sim.joint_name(joint)}"
@@ -623,10 +597,10 @@ def _motion(sim: _Simulation, joint: int) -> str:
     resistance = "".join(f", {trait}" for trait in _resistance(sim, joint))
     if kind == "slide":
         place = _number(round(float(sim.data.qpos[sim.model.jnt_qposadr[joint]]), 3))
-        return f"along {_direction(axis)} ({name}, {place} in this pose{resistance})"
+        return f"along {_direction(axis)} ({name}, {place} at the start{resistance})"
     main = int(np.argmax(np.abs(axis)))
     first, second = ("yz", "zx", "xy")[main] if axis[main] > 0 else ("zy", "xz", "yx")[main]
-    return f"turns about {_direction(axis)} ({name}; positive takes {first} towards {second}{resistance})"
+    return f"about {_direction(axis)} ({name}; positive takes {first} towards {second}{resistance})"
 
 
 def _direction(vector: npt.NDArray[np.float64]) -> str:
@@ -640,8 +614,6 @@ def _direction(vector: npt.NDArray[np.float64]) -> str:
 def _details(sim: _Simulation, joint: int) -> list[str]:
     """Describe the axis, range and place of a hinge, or the axis and range of a slide."""
     model, data, kind = sim.model, sim.data, sim.joint_kind(joint)
-    if kind not in ("hinge", "slide"):
-        return []
     body = int(model.jnt_bodyid[joint])
     axis = data.xaxis[joint]
     details = [f"axis {_direction(axis)}"]
@@ -653,7 +625,7 @@ def _details(sim: _Simulation, joint: int) -> list[str]:
         low, high = (f"{end:.3g}" for end in model.jnt_range[joint])
         details.append(f"range {low} to {high} {'rad' if kind == 'hinge' else 'm'}")
     if sim.positions and kind == "hinge":
-        details.append(f"at {_vector(data.xanchor[joint])} m")
+        details.append(f"hinge at {_vector(data.xanchor[joint])} m")
     return details
 
 
@@ -675,26 +647,14 @@ def _resistance(sim: _Simulation, joint: int) -> list[str]:
 
 
 def _drive(sim: _Simulation, actuator: int, effort: str) -> list[str]:
-    """Describe an actuator: its torque or force if it is a plain motor, else `not a plain motor`; then its limits."""
+    """Describe the torque or force of a motor and the range of its input."""
     model = sim.model
-    unit = "N m" if effort == "torque" else "N"
-    signal = "control" if sim.signals[actuator].startswith("control[") else "action"
     types = model.actuator_gaintype, model.actuator_biastype, model.actuator_dyntype
-    if not any(kind[actuator] for kind in types):  # 0 is a fixed gain, no bias, and no dynamics
-        gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
-        traits = [f"{effort} = {_number(gain)} {unit} x {signal}"]
-    else:
-        # With an affine bias, the second number is the negative stiffness of a position servo.
-        stiffness = -float(model.actuator_biasprm[actuator][1])
-        servo = f" but a servo that holds a position with {_number(stiffness)} {unit} a unit" if stiffness > 0 else ""
-        traits = [f"not a plain motor{servo}"]
-    if model.actuator_ctrllimited[actuator]:
-        low, high = map(_number, model.actuator_ctrlrange[actuator])
-        traits.append(f"{signal} {low} to {high}")
-    if model.actuator_forcelimited[actuator]:
-        low, high = map(_number, model.actuator_forcerange[actuator])
-        traits.append(f"limited to {low} to {high} before the gear")
-    return traits
+    assert not any(kind[actuator] for kind in types), "not a plain motor, with a fixed gain, no bias and no dynamics"
+    gain = float(model.actuator_gear[actuator][0]) * float(model.actuator_gainprm[actuator][0])
+    low, high = map(_number, model.actuator_ctrlrange[actuator])
+    unit = "N m" if effort == "torque" else "N"
+    return [f"{effort} = {_number(gain)} {unit} x action", f"action {low} to {high}"]
 
 
 def _bodies(sim: _Simulation) -> list[str]:
@@ -739,8 +699,6 @@ def _shape(sim: _Simulation, geom: int) -> tuple[str, str]:
             along = f" along {direction[1:]}" if sim.positions else " long"
             # MuJoCo stores half of the length; a capsule's excludes its round ends.
             return f"{kind} of radius {_number(size[0])} m, {2 * size[1]:.3g} m{along}", centre
-        case "box" | "ellipsoid":
-            return f"{kind} {' x '.join(_number(2 * side) for side in size)} m", centre
     return "", ""
 
 
