@@ -300,18 +300,14 @@ def _tuned(
     finally:
         runner.tell(None)
     assert tuned.score is not None
-    found, result = None, f"{tuned.score.mean:.4g}"
+    found = None
     if score is not None:
         ones = replace(tuned.score, violations=tuned.violations), replace(score, violations=performance.violations)
         found = on_common_episodes(*ones, HIGHER_MEAN)
-        result = f"{found.incumbent.mean:.4g} to {found.challenger.mean:.4g}"
-    words = _refinement_in_words(refined, result, shaping)
+    words = _tuning_in_words(refined, tuned.score, found, shaping)
     if found is not None and found.verdict != "better":
-        dropped = Tuned(words + _reason_for_dropping(found), tuning=refined.state)
-        return _Tuning(policy, performance, dropped, refined)
-    words += ", which violates hard requirements less often" if found is not None and found.excess else ""
-    kept = Tuned(words, attempt.saved, score, refined.spread, refined.state)
-    return _Tuning(refined.policy, tuned, kept, refined)
+        return _Tuning(policy, performance, Tuned(words, tuning=refined.state), refined)
+    return _Tuning(refined.policy, tuned, Tuned(words, attempt.saved, score, refined.spread, refined.state), refined)
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
@@ -345,7 +341,7 @@ def _objective(shaping: Shaping | None) -> tuple[str, ...]:
     return (shaping.objective, *(text for _, text in shaping.lets)) if shaping is not None and shaping.objective else ()
 
 
-def _refinement_in_words(refined: Refined, result: str, shaping: Shaping | None) -> str:
+def _tuning_in_words(refined: Refined, score: Score, found: Race | None, shaping: Shaping | None) -> str:
     cost = "no episodes: exact scores"
     if refined.episodes:
         cost = f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
@@ -357,7 +353,11 @@ def _refinement_in_words(refined: Refined, result: str, shaping: Shaping | None)
         cost += f" ({refined.climb[0]:.4g} to {refined.climb[1]:.4g})" if refined.climb is not None else ""
     if shaping is not None and shaping.potential and refined.method != "q":
         remark = "; its potential was not used: only q uses one"
-    return f"{refined.method} over {refined.constants} {what}, {cost}: {result}{remark}"
+    result = f"{score.mean:.4g}" if found is None else f"{found.incumbent.mean:.4g} to {found.challenger.mean:.4g}"
+    words = f"{refined.method} over {refined.constants} {what}, {cost}: {result}{remark}"
+    if found is not None and found.verdict != "better":
+        return words + _reason_for_dropping(found)
+    return words + (", which violates hard requirements less often" if found is not None and found.excess else "")
 
 
 def _reason_for_dropping(found: Race) -> str:
