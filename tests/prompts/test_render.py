@@ -124,7 +124,7 @@ def test_without_episodes_a_prompt_shows_only_policies_and_scores(
     assert {"Best policy so far", "Attempts so far"} <= {heading.partition(" (")[0] for heading in headings}
     assert f"Score {context.reported_score}" in request
     assert not re.search(
-        r"^(Return|\d+-\d+ |end )|Its episodes|lost most|visited|Sums over|worst episode", request, re.MULTILINE
+        r"^(Return|\d+-\d+ |end )|Its episodes|lost most|visited|Sums per|worst episode", request, re.MULTILINE
     )
     context, config = searched(name, kind, iterations=1, warmup_episodes=0)
     first = texts(render_prompt(context, config))[1]
