@@ -149,6 +149,14 @@ def test_reward_depends_on_what_explains_it_beside_the_cost_of_actions() -> None
     assert found.relevant == ["q2"]
     assert found.relevance["q2"] == 1
     assert found.variance["q1"] == pytest.approx(1, abs=0.1)
+    # Forces, which follow from the state, count for nothing.
+    task = unnamed(4)
+    forced = replace(
+        task,
+        observations=(*task.observations[:2], replace(task.observations[2], derived="torso"), *task.observations[3:]),
+    )
+    found = relevance_of(episodes, forced)
+    assert (found.derived, found.relevance["q2"]) == ({"q2"}, 0)
 
 
 def test_early_ends_depend_on_what_is_unusual_there_and_their_reward_does_not_count_twice() -> None:
@@ -165,18 +173,4 @@ def test_early_ends_depend_on_what_is_unusual_there_and_their_reward_does_not_co
     # Without ends and rewards nothing is relevant; nor are constants.
     still = [played(np.zeros(50), np.zeros((51, 3)), np.zeros((50, 1)), ended=False)]
     assert relevance_of(still, unnamed(3)).relevant == []
-    about = "The reward of a step is 1 minus q1."  # no text makes anything relevant
-    assert relevance_of(still, replace(unnamed(3), about=about)).relevant == []
     assert relevance_of([], unnamed(3)).relevant == []
-
-
-@pytest.mark.usefixtures("quickly_discovered")
-def test_forces_follow_from_the_state_and_rates_that_share_a_description_do_not() -> None:
-    pytest.importorskip("mujoco")
-    humanoid = load_task("Humanoid-v5")
-    found = relevance_of([played(np.zeros(9), RNG.normal(size=(10, 348)), np.zeros((9, 17)), ended=False)], humanoid)
-    assert {"abdomen_y_effort", "torso_inertia_0", "pelvis_speed_vx"} <= found.derived
-    assert len(found.derived) == 348 - 45
-    walker = load_task("bipedalwalker")
-    steps = played(np.zeros(9), RNG.normal(size=(10, 24)), np.zeros((9, 4)), ended=False)
-    assert relevance_of([steps], walker).derived == frozenset()
