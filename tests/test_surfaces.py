@@ -1,4 +1,4 @@
-"""Surfaces print facts: none computes an interval, a spread or a p-value of its own, or names a score by itself."""
+"""Surfaces print facts: none computes an interval, a spread or a p-value of its own."""
 
 from __future__ import annotations
 
@@ -60,17 +60,6 @@ def test_each_formula_stands_in_one_place_and_no_surface_computes_an_interval() 
             if own and not path.name.startswith("test_"):
                 found[name] = own
     assert found == PLACES, "take the interval from policygen.runs.facts (`plus_minus`) or from a score"
-
-
-def test_only_the_table_of_facts_names_the_final_score() -> None:
-    named = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
-        strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in texts)
-        if any(isinstance(one.value, str) and "final score" in one.value for one in strings):
-            named.append(path.relative_to(PACKAGE).as_posix())
-    assert named == ["runs/config.py", "runs/facts.py"]  # the first describes a setting
 
 
 def test_the_terminal_and_the_page_read_figures_from_facts_and_not_from_the_summary() -> None:
