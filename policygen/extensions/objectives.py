@@ -51,10 +51,10 @@ def read_objective(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Shapi
         else:
             read[name] = node
     for name in read_by(read.values()):
-        parts.bare.pop(name, None)  # a feature, not a misspelt output
+        parts.without_let.pop(name, None)  # a feature, not a misspelt output
     if not read or problems:
         return None
-    lets = parts.in_order_of_need(features, read_by(read.values()))
+    lets = parts.needed_features(features, read_by(read.values()))
     defined = tuple((name, to_text(node)) for name, node in lets)
     texts = {name: to_text(node) for name, node in read.items()}
     return Shaping(defined, texts.get(OBJECTIVE, ""), texts.get(POTENTIAL, ""))

@@ -48,7 +48,7 @@ class LinearPolicy(Policy):
         """Return the equations, as (output, expression)."""
         return list(self.equations)
 
-    def decided(self, lowering: Lowering) -> list[int]:
+    def decision_steps(self, lowering: Lowering) -> list[int]:
         """Add the steps of the decision; return one for each actuator."""
         outputs = [lowering.output(name, node) for name, node in self.equations]
         decided = []
@@ -117,7 +117,7 @@ class Population:
         lowering = Lowering(shared.task.columns, [f"#{i}" for i in range(len(values))])
         for name, node in features:
             lowering.define(name, node)
-        self._function = column_function(lowering.program(shared.decided(lowering)))
+        self._function = column_function(lowering.program(shared.decision_steps(lowering)))
         self._constants = np.array(values).reshape(len(values), len(policies))
 
     def decide(

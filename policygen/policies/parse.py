@@ -123,7 +123,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
     written = parts.equations
     used = read_by([*written.values(), *parts.lets.values()])
     revises = bool(not written and (parts.rewrites or _depends_on_new(parts, read_by(old.values()))))
-    for name, line in parts.bare.items():
+    for name, line in parts.without_let.items():
         if name not in used and not (revises and name in parts.inherited):
             problems.refuse(
                 line, f"{unknown_name(name, outputs, what='output')}; a feature is written `let {name} = ...`"
@@ -146,7 +146,7 @@ def read_equations(parts: Parts) -> LinearPolicy | None:
             equations[name] = rewrite(equations[name], node)
         except ExpressionError as error:
             problems.refuse(stated.number, error)
-    lets = parts.in_order_of_need(parts.features, read_by(equations.values()))
+    lets = parts.needed_features(parts.features, read_by(equations.values()))
     if problems:
         return None
     return LinearPolicy(task, lets, tuple(equations.items()))
@@ -196,7 +196,7 @@ def read_table(parts: Parts) -> TablePolicy | None:
     elif found:
         problems.add(None, found, f"add rows, or end with a row for all others: `{_example_row(parts, grid)}`")
         return None
-    lets = parts.in_order_of_need(parts.features, grid.names)
+    lets = parts.needed_features(parts.features, grid.names)
     return TablePolicy(task, lets, grid, visible(rules, grid.shape)) if not problems else None
 
 

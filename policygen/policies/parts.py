@@ -52,7 +52,7 @@ class Parts:
         self.problems = Problems()
         self.lets: dict[str, Node] = {}  # features that the text defines; `NOTHING` for those that cannot be read
         # Line numbers of `NAME = EXPRESSION` for names that are not outputs: features without `let`, misspelt outputs.
-        self.bare: dict[str, int] = {}
+        self.without_let: dict[str, int] = {}
         self.bins: dict[str, Dimension] = {}  # the dimensions that `bins` lines state, by quantity
         self.header: Line | None = None  # of the last table
         self.rows: list[Line] = []  # of the last table
@@ -68,7 +68,7 @@ class Parts:
 
         self._outputs, self._action_parts = task.output_names, task.decision_names
         self._action_columns = {"action", *(a.name.lower() for a in task.actuators)}
-        # Names that expressions may read, including features that later lines define; `in_order_of_need` sorts them.
+        # Names that expressions may read, including features that later lines define; `needed_features` sorts them.
         # Parts of the action may only be read as `prev(NAME)`.
         self._known = list(dict.fromkeys((*task.quantity_names, *self.inherited)))
         self._private_names: set[str] = set()
@@ -90,12 +90,12 @@ class Parts:
             return False
         if self.equations or self.rows or self.header or self.bins:
             return False
-        if self.bare.keys() - read_by(self.lets.values()):  # a misspelt output
+        if self.without_let.keys() - read_by(self.lets.values()):  # a misspelt output
             return False
         needed = dict(self.incumbent.reader.needed)
         return all(needed.get(name, node) == node for name, node in self.lets.items())
 
-    def in_order_of_need(self, lets: Mapping[str, Node], wanted: Iterable[str]) -> Lets:
+    def needed_features(self, lets: Mapping[str, Node], wanted: Iterable[str]) -> Lets:
         """Return the features that the `wanted` quantities need, each after those whose current values it reads.
 
         A feature that is read only by `prev` may come anywhere, because its value is from the previous step. Circular
@@ -307,9 +307,9 @@ class Parts:
             return self._equation(line, output)
         if is_name(name) and not self._taken(name):
             # A feature without `let`, if its expression can be read and something uses it.
-            if name in self.bare and name not in self.lets:  # a rambling reply repeats itself
+            if name in self.without_let and name not in self.lets:  # a rambling reply repeats itself
                 return None
-            self.bare.setdefault(name, line.number)
+            self.without_let.setdefault(name, line.number)
             try:
                 node = self._parsed(text)
             except ExpressionError:

@@ -77,14 +77,14 @@ class Policy(ABC):
         return f"{as_html(repr(self))}<pre style='max-height: 40em; overflow: auto'>{as_html(self.to_text())}</pre>"
 
     @abstractmethod
-    def decided(self, lowering: Lowering) -> list[int]:
+    def decision_steps(self, lowering: Lowering) -> list[int]:
         """Add the steps of the decision; return one step for each actuator, or a single one for the whole action."""
 
     @cached_property
     def program(self) -> Program:
         """The policy as a program: from d observed and m remembered numbers to the decision and the next memory."""
         lowering = self.reader.lowering()
-        decided = self.decided(lowering)
+        decided = self.decision_steps(lowering)
         return lowering.program([*decided, *self.reader.next_memory_steps(lowering, decided)])
 
     @property
@@ -138,12 +138,12 @@ class Policy(ABC):
     def act_on_quantities(self, quantities: Sequence[npt.NDArray[Any]]) -> Actions:
         """Return n actions, given a column for each of `reader.names` as `reader.columns` returns them."""
         lowering = Lowering((), self.reader.names)
-        function = column_function(lowering.program(self.decided(lowering)))
+        function = column_function(lowering.program(self.decision_steps(lowering)))
         with np.errstate(all="ignore"):
             return self.as_actions(function([np.asarray(one, np.float64) for one in quantities]), len(quantities[0]))
 
     def as_actions(self, decided: Sequence[Any], n: int) -> Actions:
-        """Convert the values of the steps of `decided` to n actions."""
+        """Convert the values of the `decision_steps` to n actions."""
         if self.finds_whole_action:
             return np.asarray(decided[0])
         if self.task.action_space == "discrete":

@@ -132,7 +132,7 @@ class TablePolicy(Policy):
         """Return the cell indices of flattened observations of shape (n, d)."""
         return self.reader.cells(observations)
 
-    def decided(self, lowering: Lowering) -> list[int]:
+    def decision_steps(self, lowering: Lowering) -> list[int]:
         """Add the steps of the decision; return the step that looks up the whole action."""
         # Observations are binned as they are, so that NaN is in the top bin.
         binned = [lowering.inputs.get(name, lowering.named[name]) for name in self.grid.names]

@@ -330,4 +330,4 @@ def _defined(reply: str, columns: list[str], context: Context, config: RunConfig
         columns = list(dict.fromkeys([*columns, *parts.bins]))
         if header is not None:
             columns = [name for name in columns if name in parts.bins or name.lower() in header]
-    return {"columns": columns, "features": list(dict.fromkeys([*inherited, *parts.lets, *parts.bare]))}
+    return {"columns": columns, "features": list(dict.fromkeys([*inherited, *parts.lets, *parts.without_let]))}

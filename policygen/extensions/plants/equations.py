@@ -89,7 +89,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
         return None
     own = {name: node for name, node in features.items() if name not in dict(task.parsed_features)}
     read = read_by(node for some in nodes.values() for node in some.values())
-    needed = parts.in_order_of_need(own, own.keys() & {name.removeprefix("next(").removesuffix(")") for name in read})
+    needed = parts.needed_features(own, own.keys() & {name.removeprefix("next(").removesuffix(")") for name in read})
     for name in (name for name, _ in needed if name in task.decision_names):
         problems.add(None, f"`let {name}`: `{name}` is the action of the step in a plant", "choose another name")
     if len(problems) > before:
@@ -107,7 +107,7 @@ def read_plant(parts: Parts, lines: Mapping[tuple[str, str], Line]) -> Plant | N
         problems.add(None, found, "write shorter lines with fewer numbers, or keep some as they are with `fixed(...)`")
         return None
     for name, _ in needed:
-        parts.bare.pop(name, None)  # a feature, not a misspelt output
+        parts.without_let.pop(name, None)  # a feature, not a misspelt output
     return plant
 
 
