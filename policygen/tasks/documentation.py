@@ -23,15 +23,17 @@ MOST_OF_A_VALUE = 120  # characters of an argument or of a space without parts
 # Modules whose base classes describe no environment.
 _GENERAL = ("builtins", "abc", "typing", "gymnasium.core", "gymnasium.utils", "gymnasium.envs.mujoco.mujoco_env")
 # First words of headings of sections that describe no environment.
-_ASIDE = (
+_IRRELEVANT = (
     *("install", "getting started", "quick", "usage", "using", "example", "licen", "citation", "citing", "cite"),
     *("bibtex", "references", "contribut", "develop", "test", "changelog", "version", "release", "roadmap", "credits"),
     *("acknowledg", "author", "contact", "links", "badges", "contents", "table of contents", "train", "benchmark"),
     *("baseline", "results", "docs", "check out", "visuali", "project link", "render"),
 )
 # Beginnings of words in the headings of sections that go before others.
-_FIRST = ("observ", "action", "reward", "state", "terminat", "dynamic")
-_CALLS = frozenset(("python", "py", "pycon", "bash", "sh", "shell", "console", "zsh"))  # listings that are left out
+_RELEVANT = ("observ", "action", "reward", "state", "terminat", "dynamic")
+_LISTINGS = frozenset(
+    ("python", "py", "pycon", "bash", "sh", "shell", "console", "zsh")
+)  # languages of listings left out
 _Section = tuple[int, str]  # the level of the heading, 0 without one; the text
 
 
@@ -107,16 +109,16 @@ def _without(text: str, others: Collection[str], own: Collection[str]) -> str:
 
 
 def _sections(text: str) -> list[_Section]:
-    """Return the sections of a Markdown text, without listings of commands or Python and headings in `_ASIDE`."""
+    """Return the sections of a Markdown text, without listings of commands or Python and headings in `_IRRELEVANT`."""
     parts: list[tuple[int, list[str]]] = [(0, [])]
     in_code, language = False, ""
     for line in text.splitlines():
         if line.startswith("```"):
             in_code = not in_code
             ended, language = language, line[3:].strip().lower() if in_code else ""
-            if ended in _CALLS:  # the closing fence of a listing that was left out
+            if ended in _LISTINGS:  # the closing fence of a listing that was left out
                 continue
-        if language in _CALLS:
+        if language in _LISTINGS:
             continue
         level = 0 if in_code else len(line) - len(line.lstrip("#"))
         if level:
@@ -125,11 +127,11 @@ def _sections(text: str) -> list[_Section]:
             parts[-1][1].append(line)
     found = [(level, "\n".join(lines)) for level, lines in parts]
 
-    def is_aside(level: int, section: str) -> bool:
+    def is_irrelevant(level: int, section: str) -> bool:
         heading = "".join(itertools.dropwhile(lambda c: not c.isalpha(), section.partition("\n")[0].lower()))
-        return level > 0 and heading.startswith(_ASIDE)
+        return level > 0 and heading.startswith(_IRRELEVANT)
 
-    kept = [part for part, aside in zip(found, _within(found, is_aside), strict=True) if not aside]
+    kept = [part for part, irrelevant in zip(found, _within(found, is_irrelevant), strict=True) if not irrelevant]
     return [(level, plain) for level, section in kept if (plain := _plain(section))]
 
 
@@ -184,13 +186,13 @@ def _plain(text: str) -> str:
 def _describes(text: str) -> bool:
     """Whether a section's heading says that it describes the environment."""
     heading = text.partition("\n")[0].lower()
-    return heading.startswith("#") and any(word.startswith(_FIRST) for word in heading.split())
+    return heading.startswith("#") and any(word.startswith(_RELEVANT) for word in heading.split())
 
 
 def _fitting(sections: Sequence[tuple[str, str]]) -> str:
     """Return the sections that fit, in order, and the beginnings of others in the remaining room.
 
-    The first section has priority, then those with a heading in `_FIRST`.
+    The first section has priority, then those with a heading in `_RELEVANT`.
     """
     first = [i == 0 or _describes(text) for i, (_, text) in enumerate(sections)]
     room, shown = MOST_CHARACTERS, dict[int, str]()

@@ -41,7 +41,7 @@ from policygen.tasks.spaces import Actuator, Observation, distinct_names, observ
 from policygen.tasks.task import DEFAULT_MAX_STEPS, Task
 from policygen.tasks.taskfile import ActionEntry, ObservationEntry, TaskFile, complete
 from policygen.tasks.trust import check_names, is_shipped
-from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, found_limit, ignores_seed, moving, warm_up
+from policygen.tasks.warmup import LONGEST, MANY_CHECKED, SECONDS, find_limit, ignores_seed, moving, warm_up
 
 LEAST_STEPS = 10  # steps that loading a task may always take
 # Attributes in which an environment may state the names of its observations, and of its actions.
@@ -234,7 +234,7 @@ def _discovered(
         if measured is None:
             limit, played = limit_of(env), 0
             if limit is None:
-                limit, played = found_limit(env, width, step_timeout)
+                limit, played = find_limit(env, width, step_timeout)
             warm = warm_up(env, width, step_timeout)
             named = [replace(o, name=name) for o, name in zip(found, observed, strict=False)]
             unseeded = ignores_seed(env, named, width, step_timeout, steps=MANY_CHECKED)

@@ -27,7 +27,7 @@ EPISODES = 5  # minimum number of episodes, so that set-points differ
 SECONDS = 20.0  # time limit of the warm-up, and of the search for the length of episodes
 LONGEST = 20_000  # maximum steps of the search for the length of episodes
 MOST_EPISODES = 40  # maximum episodes of that search
-LONG = 200  # minimum length, in steps, that is believed without truncation
+LONG = 200  # minimum length, in steps, that counts as a limit without truncation
 STILL = 1e-9  # a quantity with a smaller range is constant
 SURVIVAL = 0.5  # correlation of length and return above which better policies are assumed to play longer
 _MOST_NAMED = 8  # columns of a group that are named
@@ -42,7 +42,7 @@ _TOLERANCE = 1e-5  # relative and absolute, because a reused simulator may diffe
 _MARGIN = 0.1  # share of its declared range by which a value may lie outside
 
 
-def random_episode(
+def play_episode(
     env: gym.Env[Any, Any],
     seed: int,
     width: int,
@@ -200,7 +200,7 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
     while len(kept) < wanted:
         # Half of the steps may go to a whole first episode, the others to at least four more.
         most = min(max(1, share), wanted - len(kept))
-        rows, _ = random_episode(env, episode, width, step_timeout, steps=most, until=until)
+        rows, _ = play_episode(env, episode, width, step_timeout, steps=most, until=until)
         kept += [row[:width] for row in rows[:-1]]
         if episode == 0:
             share = (wanted - len(kept)) // (EPISODES - 1)
@@ -219,7 +219,7 @@ def warm_up(env: gym.Env[Any, Any], width: int, step_timeout: float) -> WarmUp:
     return WarmUp(np.asarray(kept), np.asarray(numbers), tuple(ended))
 
 
-def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tuple[int | None, int]:
+def find_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tuple[int | None, int]:
     """Return the number of steps at which episodes that do not fail end, if there is one, and the number of episodes.
 
     Episodes are played with random and with constant actions, in at most `LONGEST` steps, `SECONDS`, or a third of
@@ -230,9 +230,7 @@ def found_limit(env: gym.Env[Any, Any], width: int, step_timeout: float) -> tupl
     actions = [None, *_constant_actions(env.action_space)]
     for episode in range(MOST_EPISODES):
         kind = episode % len(actions)
-        rows, truncated = random_episode(
-            env, episode, width, step_timeout, steps=left, until=until, action=actions[kind]
-        )
+        rows, truncated = play_episode(env, episode, width, step_timeout, steps=left, until=until, action=actions[kind])
         left -= len(rows) - 1
         if left <= 0 or time.monotonic() > until:
             break
@@ -285,8 +283,8 @@ def ignores_seed(
     if of_gymnasium_or_ours(origin(env)) and not (env.spec and env.spec.additional_wrappers):
         return False
     steps = min(steps, steps_left() // 2)
-    first, _ = random_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _CHECK_SECONDS)
-    second, _ = random_episode(env, 0, width, step_timeout, steps=len(first) - 1)
+    first, _ = play_episode(env, 0, width, step_timeout, steps=steps, until=time.monotonic() + _CHECK_SECONDS)
+    second, _ = play_episode(env, 0, width, step_timeout, steps=len(first) - 1)
     for o, column in zip(observations, np.array(first).T, strict=False):  # texts and the reward follow the numbers
         low, high = float(column.min()), float(column.max())
         margin = _MARGIN * (o.high - o.low) if math.isfinite(o.high - o.low) else _MARGIN

@@ -34,7 +34,7 @@ class Tank(gym.Env):
         self.steps += 1
         return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0, False, self.steps == 30, {}
 """
-COUNTED = ("warm_up", "found_limit")
+COUNTED = ("warm_up", "find_limit")
 
 pytestmark = pytest.mark.usefixtures("quickly_discovered")
 
