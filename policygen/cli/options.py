@@ -253,7 +253,7 @@ PERTURB = click.option(
     "perturb",
     multiple=True,
     metavar="NAME=SIZE",
-    help="Perturb every episode, as in action_delay=0..2; may be repeated (default: as the task says; none: never).",
+    help="Perturb every episode, as in action_delay=0..2; may be repeated (default: as in the task; none: not at all).",
 )
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())

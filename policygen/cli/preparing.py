@@ -51,8 +51,9 @@ def new(
       policygen run envs/room.toml --trust
 
     `policygen run room:RoomEnv` works without a file. In the file you can edit the names, units and descriptions of
-    observations and actions, bins, features and hints. With --trust, it may name a module to import, and files. With
-    --llm, requests and replies are kept beside the file, in NAME.transcript.jsonl; the settings below are for them.
+    observations and actions, bins, features and hints. With --trust, it may name a module to import, and files to read.
+    With --llm, requests and replies are kept beside the file, in NAME.transcript.jsonl; the settings below are for
+    them.
     """
     from policygen.runs.config import effective_config, load_limits, read_assignment
     from policygen.tasks.load import harvested_file, load_task, task_from_gym

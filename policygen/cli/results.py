@@ -309,9 +309,9 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, *,
 
     C is one file of C99 without allocation, fit for a microcontroller; it makes exactly the decisions that numpy makes,
     also at the edges of bins and for NaN. If -o names a folder, it gets a source file, a header, and a program that
-    checks the C code on three episodes. In expressions, NaN counts as 0 and infinity as a million; NaN falls into the
-    last bin. With --float32, nothing is computed in double precision, so choices may differ at ties. Structured Text
-    (IEC 61131-3) is a function block.
+    checks the C code on three episodes. In expressions, NaN counts as 0 and an infinity as ±1,000,000; NaN falls into
+    the last bin. With --float32, nothing is computed in double precision, so choices may differ at ties. Structured
+    Text (IEC 61131-3) is a function block.
     """
     from policygen import api
     from policygen.runs.reading import read_policy
