@@ -232,7 +232,7 @@ def exchanged_in(attempts: list[Attempt]) -> str | None:
     return policy.to_text() if policy is not None and exchanged else None
 
 
-def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> None:
+def test_after_a_stall_each_pair_of_labels_is_exchanged_once() -> None:
     steps = list(STALLED)
     tried = []
     for _ in range(MAX_FAILED_EXCHANGES):
@@ -246,7 +246,7 @@ def test_where_a_search_has_stalled_every_two_labels_are_exchanged_once() -> Non
     assert to_tune(chosen(*steps))[0] is None
 
 
-def test_an_exchange_goes_on_where_it_makes_a_new_best_and_else_not() -> None:
+def test_a_search_continues_from_an_exchange_only_if_it_is_a_new_best() -> None:
     exchanged = exchanged_in(chosen(*STALLED))
     after = exchanged.replace("3", "6")
     assert push(chosen(*STALLED, (exchanged, after, -149.0))) is None
@@ -267,7 +267,7 @@ def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_
 @pytest.mark.parametrize(
     ("task", "text"), [("mountaincar-continuous", "force = 5*velocity"), ("cartpole", "left = -angle\nright = angle")]
 )
-def test_there_is_nothing_to_exchange_in_a_number_or_between_two(task: str, text: str) -> None:
+def test_numbers_and_choices_of_two_labels_are_not_exchanged(task: str, text: str) -> None:
     assert next_to_tune(tuned(*SLOW), policygen.parse(text, task), np.random.default_rng(0)) == (None, False)
 
 

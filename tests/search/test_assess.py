@@ -48,7 +48,7 @@ def exact(mean: float) -> Score:
         (exact(499.96), {"stop_at": 500}, ""),
     ],
 )
-def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(best: Any, settings: Any, expected: str) -> None:
+def test_a_run_stops_once_its_target_is_surely_reached(best: Any, settings: Any, expected: str) -> None:
     assert reason_to_stop(best, POLE, RunConfig(task="cartpole", **settings)) == expected
 
 
@@ -72,7 +72,7 @@ def test_a_run_ends_where_episodes_show_that_nothing_is_left_to_gain(best: Any, 
         ("bffffTtbfff", 3, "3 attempts in a row brought no new best (--patience 3)"),
     ],
 )
-def test_a_run_ends_where_nothing_more_is_to_be_hoped_for(kinds: str, patience: int | None, expected: str) -> None:
+def test_a_run_gives_up_without_progress(kinds: str, patience: int | None, expected: str) -> None:
     attempts, kinds_of = [Attempt(0, None, None)], {"r": "resignation", "t": "tuning", "T": "tuning"}
     for number, kind in enumerate(kinds, 1):
         attempts.append(Attempt(number, None, None, accepted=kind in "bT", kind=kinds_of.get(kind, "proposal")))
@@ -93,13 +93,13 @@ def test_a_run_ends_where_nothing_more_is_to_be_hoped_for(kinds: str, patience: 
         (None, None, None, False),
     ],
 )
-def test_the_best_is_flattered_where_it_does_worse_on_episodes_that_did_not_choose_it(
+def test_a_score_is_overestimated_if_the_policy_does_worse_on_new_episodes(
     best: Any, unbiased: Any, target: float | None, expected: bool
 ) -> None:
     assert is_overestimated(best, unbiased, target, 4) is expected
 
 
-def test_a_dropped_tuning_says_whether_violations_were_the_reason() -> None:
+def test_the_reason_for_dropping_a_tuned_policy() -> None:
     before, better, worse = (score(*[value] * 20) for value in (1.0, 2.0, 0.0))
     better = replace(better, violations=(Violations("speed < 3", True, 0.05, 3, 20),))
     assert _reason_for_dropping(Race(better, before)) == (

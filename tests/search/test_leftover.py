@@ -31,7 +31,7 @@ def run(texts: list[str], **settings: Any) -> policygen.RunResult:
     return policygen.run(POLE, llm=Written(texts), iterations=len(texts), stop_at=1e9, **{**chosen, **settings})
 
 
-def test_the_rest_of_the_episodes_tunes_the_best_and_asks_nobody() -> None:
+def test_remaining_episodes_tune_the_best_without_a_request() -> None:
     result = run([WEAK, BENT], max_episodes=1_200, refine="cma:200")
     assert [a.kind for a in result.attempts[1:3]] == ["proposal", "proposal"]
     more = result.attempts[3:]
@@ -47,7 +47,7 @@ def test_without_a_limit_or_without_tuning_nothing_is_left() -> None:
         assert len(run([WEAK], **settings).attempts) == 2
 
 
-def test_the_rest_is_spent_after_patience_ended_too() -> None:
+def test_remaining_episodes_are_used_after_the_model_gives_up() -> None:
     result = run([WEAK, *["```\nno improvement\n```"] * 3], max_episodes=1_200, refine="cma:200")
     assert [a.kind for a in result.attempts[1:4]] == ["proposal", "resignation", "resignation"]
     assert result.attempts[4].kind == "tuning"
@@ -55,7 +55,7 @@ def test_the_rest_is_spent_after_patience_ended_too() -> None:
     assert reason_to_give_up(result.attempts, RunConfig(task="cartpole")) == result.summary.stopped
 
 
-def test_the_best_of_those_that_were_still_rising_waits_for_a_turn() -> None:
+def test_the_best_unfinished_tuning_is_continued() -> None:
     def attempt(number: int, text: str, mean: float, *, climbing: bool = True, accepted: bool = False) -> Attempt:
         policy = parse(text, policygen.load_task("cartpole")).policy
         score = score_of_returns(np.array([mean, mean]), (1, 2), "x")

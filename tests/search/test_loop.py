@@ -190,7 +190,7 @@ def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
     assert unbiased.mean == result.attempts[-1].standing.validated_mean >= 30
 
 
-def test_forty_episodes_at_a_cap_end_no_run_and_whoever_fails_seldom_is_replaced() -> None:
+def test_a_policy_at_the_highest_score_that_fails_rarely_ends_no_run_and_is_replaced() -> None:
     # With 38 every fortieth episode is lost; none of the ten that score it, and none of the first 119 that validate it.
     def follow(tolerance: int) -> str:  # the paddle rests while the ball is this near to its middle
         return fenced(f"up = 0 - offset - {tolerance}\ndown = offset - {tolerance}\nstay = 0")
@@ -208,7 +208,7 @@ def test_forty_episodes_at_a_cap_end_no_run_and_whoever_fails_seldom_is_replaced
 # --- what tuning may spend, and what is told -------------------------------------------------------------------------
 
 
-def test_what_is_no_finite_number_is_told_and_kept(line: Line) -> None:
+def test_values_that_are_not_finite_are_reported_and_recorded(line: Line) -> None:
     broken = fenced("let bad = log(-1 - angle^2)\nlet far = 1/(spin - spin)\nleft = 0\nright = angle + bad + far")
     result = run([broken, fenced("left = 0\nright = angle")], policy="linear")
     assert dict(UNDEFINED.of(result.attempts[1])) == {"bad": 1.0, "far": 1.0}

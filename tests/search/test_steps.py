@@ -79,7 +79,7 @@ def test_a_close_comparison_goes_on_while_single_episodes_are_affordable() -> No
     assert last.counts.env_steps < 2_000
 
 
-def test_first_data_take_a_twentieth_of_the_steps_however_short_episodes_are() -> None:
+def test_the_warm_up_takes_a_twentieth_of_the_steps() -> None:
     settings = {**TINY, "refine": "none", "policy": "linear"}
     first = attempts_of(made("inverted-pendulum", "results", max_steps=20_000, **settings))[0]
     assert first["counts"]["env_steps"] >= 1_000
@@ -106,7 +106,7 @@ def test_auto_tunes_in_a_plant_where_few_numbers_are_observed(name: str, method:
     assert with_step_limit(task, effective_config(task, name, options=options)).refine.method == method
 
 
-def test_steps_are_told_by_their_purpose(line: Line) -> None:
+def test_steps_are_counted_by_purpose(line: Line) -> None:
     settings = {"policy": "linear", "refine": "cma:48", "episodes": 2, "warmup_episodes": 3, "final_episodes": 2}
     folder = made(PENDULUM, "results", iterations=2, **settings)
     attempts = Logbook(folder).attempts()

@@ -19,7 +19,7 @@ from policygen.search.refine.cma import WIDER, carry_over, has_converged
 from policygen.search.refine.tunable import Trials, Tunable, refine
 
 
-def test_every_generation_meets_new_seeds_and_its_candidates_the_same_ones() -> None:
+def test_every_generation_plays_new_seeds_shared_by_its_candidates() -> None:
     player = Player("cartpole", max_steps=60)
     refine(policy_of(WEAK), "cma", Trials(player, seeds, 200), 1)
     assert len(player.seed_lists) >= 4
@@ -122,7 +122,7 @@ def test_a_flat_landscape_costs_ten_generations_and_a_search_cut_short_is_climbi
 
 
 @pytest.mark.parametrize("lucky", [False, True])
-def test_candidates_meet_as_few_seeds_as_tell_them_apart(lucky: bool) -> None:
+def test_candidates_play_as_few_seeds_as_rank_them(lucky: bool) -> None:
     bowl = Bowl(1e6 if lucky else 0.0)
     tuned(policy_of(TWO_SIZES), "cma", Trials(bowl, seeds, 500), 0)
     probe, *generations = [count for _, count in bowl.asked]
