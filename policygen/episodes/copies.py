@@ -26,7 +26,7 @@ from policygen.tasks.spaces import layout_of, row_of
 from policygen.tasks.task import Task
 
 COPIES = 32  # environments that one process steps in turn; more would be no faster
-# Words in the names under which `info` may hold terms of the reward; `added_up` checks that they add up to it.
+# Words in the names under which `info` may hold terms of the reward; `reward_terms` checks that they add up to it.
 _GAINS = frozenset(("reward", "bonus", "revenue", "profit", "income"))
 _LOSSES = frozenset(("penalty", "cost", "costs", "loss", "fee"))
 _LARGEST = float(np.finfo(np.float32).max)
@@ -41,7 +41,7 @@ POOL_COPIES = 128  # simultaneous episodes
 
 
 @dataclass(slots=True)
-class Running:
+class RunningEpisode:
     """An environment and the episode in it.
 
     Attributes:
@@ -70,7 +70,7 @@ class Running:
             if isinstance(value, Real):
                 self.terms[name] += float(value)
 
-    def added_up(self) -> dict[str, float]:
+    def reward_terms(self) -> dict[str, float]:
         """Return the reward terms, with costs and penalties negative, if they add up to the reward; else none."""
         terms = {name: value for name, value in (self.terms or {}).items() if math.isfinite(value)}
         close = 1e-3 * max(1e-3, abs(self.rewards), *map(abs, terms.values()))
@@ -115,7 +115,7 @@ class SingleCopies(Copies):
         self._task, self._step_timeout, self.origin = task, step_timeout, origin(env)
         self._is_single_env = task.given is not None and task.given.env is not None
         self.max_copies = 1 if self._is_single_env else COPIES
-        self._running: list[Running] = []
+        self._running: list[RunningEpisode] = []
         self._free = [env]
         self._current = env  # the environment that was called last
         self._build = action_builder(env.action_space)
@@ -182,7 +182,7 @@ class SingleCopies(Copies):
     def trajectory_fields(self, place: int, /) -> Mapping[str, Any]:
         """Return reward terms, values in `info`, and whether the simulation diverged; see `Copies`."""
         one = self._running[place]
-        terms = ((name.removeprefix("reward_"), value) for name, value in one.added_up().items())
+        terms = ((name.removeprefix("reward_"), value) for name, value in one.reward_terms().items())
         info = ((name, np.array(values)) for name, values in one.info.items())
         return {"terms": tuple(terms), "unstable": became_unstable(one.env), "info": tuple(info)}
 
@@ -195,7 +195,7 @@ class SingleCopies(Copies):
     def _start(self, place: int, seed: int) -> None:
         """Begin an episode in the copy `place`, which may be a new one."""
         env = self._free.pop() if self._free else make_env(self._task)
-        one = Running(env, {name: [] for name in self._info_names})
+        one = RunningEpisode(env, {name: [] for name in self._info_names})
         self._running[place : place + 1] = [one]
         with self._guarded("reset"):
             self._current = env
@@ -215,7 +215,7 @@ class SingleCopies(Copies):
         else:
             self._free.append(env)
 
-    def _checked(self, rows: Sequence[Array], running: Sequence[Running]) -> Array:
+    def _checked(self, rows: Sequence[Array], running: Sequence[RunningEpisode]) -> Array:
         """Convert rows of some episodes to single precision; raise EnvironmentFault if a value is not finite."""
         with np.errstate(over="ignore"):
             single = np.array(rows, np.float32)

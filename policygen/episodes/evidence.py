@@ -178,14 +178,14 @@ def mean_rewards(episodes: Sequence[Episode]) -> Column:
     return np.asarray(sums / np.maximum(counts, 1), np.float64)
 
 
-def losses(t: Trajectory, mean: Column) -> Column:
+def step_losses(t: Trajectory, mean: Column) -> Column:
     """Return by how much the reward of each step is below `mean_rewards`: shape (T,)."""
     lost = mean[: t.length] - t.rewards
     lost[np.abs(lost) < LEAST_LOSS * np.abs(t.rewards).max(initial=0.0)] = 0.0
     return lost
 
 
-def loss(mine: Sequence[Episode], best: Sequence[Episode]) -> tuple[dict[str, Any], Episode, int] | None:
+def largest_loss(mine: Sequence[Episode], best: Sequence[Episode]) -> tuple[dict[str, Any], Episode, int] | None:
     """Find the part of an episode in which a policy lost most reward against another; None if no loss is significant.
 
     Returns:
@@ -270,7 +270,7 @@ def account(episodes: Sequence[Episode], max_steps: int) -> dict[str, Any] | Non
 # --- usual ranges, and what reward and ends depend on -----------------------------------------------------------------
 
 
-def usual_of(episodes: Sequence[Episode], reader: Reader) -> dict[str, tuple[float, float]]:
+def usual_ranges_of(episodes: Sequence[Episode], reader: Reader) -> dict[str, tuple[float, float]]:
     """Return the usual range of every quantity in some episodes, within the task's bounds."""
     usual = usual_ranges([(quantities(e.trajectory, reader), e.failed) for e in episodes])
     for actuator in reader.task.actuators:

@@ -119,7 +119,7 @@ class Actor(Protocol):
 
     @property
     def independent(self) -> bool:
-        """Whether an episode does not depend on other episodes that the actor played."""
+        """Whether each episode is independent of the others that the actor plays."""
         ...
 
     def begin(self, episodes: int, /) -> Decider:

@@ -18,10 +18,10 @@ from policygen.episodes.evidence import (
     Episode,
     Relevance,
     Shortfall,
-    loss,
-    losses,
+    largest_loss,
     quantities,
     shortfall,
+    step_losses,
 )
 from policygen.episodes.requirements import Violations
 from policygen.episodes.score import Score
@@ -128,7 +128,7 @@ def episode_view(
     changing = _names_to_show(arrays, task, best)
     traced = [*unobserved, *(ranked(changing, best, relevance) if relevance.variance else changing)]
     relevant = [name for name in relevance.relevant if name in arrays]
-    lost = losses(t, mean) if mean is not None else np.zeros(0)
+    lost = step_losses(t, mean) if mean is not None else np.zeros(0)
     anomaly, reference, signals = None, "", ranges(arrays)
     if usual is not None:
         found, reference = rhythms(arrays | unobserved, limits)
@@ -357,7 +357,7 @@ def refused_view(attempt: Attempt, best_then: Attempt, context: Context) -> View
     proposed, policy = attempt.proposed, attempt.policy
     if proposed is None or policy is None:
         return None
-    found = loss(*(context.buffer.of_attempt(one.number, len(one.played)) for one in (attempt, best_then)))
+    found = largest_loss(*(context.buffer.of_attempt(one.number, len(one.played)) for one in (attempt, best_then)))
     lost = None
     if found is not None:
         facts, worst, step = found

@@ -18,7 +18,7 @@ from policygen.episodes.evidence import (
     mean_rewards,
     relevance_of,
     set_points_of,
-    usual_of,
+    usual_ranges_of,
 )
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
@@ -119,7 +119,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     since = best.number if best is not None else 0, len(own)  # changes with the best policy's episodes
     usual = None
     if context.kind == "linear":
-        usual = context.buffer.cached(("usual", *since), lambda: usual_of(own, reader))
+        usual = context.buffer.cached(("usual", *since), lambda: usual_ranges_of(own, reader))
     # Random actions visit more states than a single policy does.
     varied = [*own, *context.buffer.of_attempt(0)] if best is not None else own
     relevance = context.buffer.cached(

@@ -9,16 +9,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from policygen.episodes.copies import Running
+from policygen.episodes.copies import RunningEpisode
 from policygen.episodes.evidence import (
     Episode,
     Shortfall,
     account,
-    losses,
     mean_rewards,
     reached_its_goal,
     relevance_of,
     shortfall,
+    step_losses,
 )
 from policygen.episodes.simulator import Simulator
 from policygen.episodes.trajectory import RandomActor, Trajectory
@@ -47,7 +47,7 @@ def test_a_shortfall_is_the_steps_that_lost_most_against_the_mean_of_the_episode
     assert shortfall(mean - slow.rewards) == Shortfall(0, 3, 2.75)
     assert shortfall(np.ones(5)) == Shortfall(0, 4, 5.0, throughout=True)
     equal = [episode([0.1] * 50, False)] * 3
-    assert shortfall(losses(equal[0], mean_rewards(kept(*equal)))) is None  # rounding is no loss
+    assert shortfall(step_losses(equal[0], mean_rewards(kept(*equal)))) is None  # rounding is no loss
     assert shortfall(mean[1:] - usual.rewards[1:]) is None
 
 
@@ -103,10 +103,10 @@ def test_the_terms_of_a_real_reward_add_up_to_the_return(task_name):
 
 def test_terms_of_a_reward_are_those_that_add_up_to_it():
     def played(*steps: tuple[float, dict[str, Any]]) -> dict[str, float]:
-        running = Running(gym.Env(), {})
+        running = RunningEpisode(gym.Env(), {})
         for reward, info in steps:
             running.add_terms(reward, info)
-        return running.added_up()
+        return running.reward_terms()
 
     gains = {"reward_a": 1.0, "reward_b": 2, "reward_c": "no number", "x": 1.0}
     assert played((3.0, gains), (3.0, gains)) == {"reward_a": 2.0, "reward_b": 4.0}
