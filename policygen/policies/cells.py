@@ -1,7 +1,7 @@
 """Read and write the smallest parts of a policy's text: bins, actions, rows of a table, and comments.
 
-What is written reads back as the same values. Reading also accepts other forms that models use (`<= 2`, `0..3`,
-`right (1)`). For a cell that cannot be read, the functions return a message.
+Written values read back unchanged. Reading also accepts other forms that models use (`<= 2`, `0..3`, `right (1)`). For
+a cell that cannot be read, the functions return a message.
 
 Each comment belongs to a line and stays with it when numbers are tuned. Comments are stored beside the policy and do
 not affect its actions.

@@ -1,4 +1,4 @@
-"""Operations, programs and their spellings: every form of an expression has the same value."""
+"""Operations, and the functions generated from programs: every form of an expression has the same value."""
 
 from __future__ import annotations
 
