@@ -239,7 +239,7 @@ def test_the_model_is_told_how_many_features_there_may_be(name: str, most: int) 
     assert f"at most {most} of them, in any order" in texts(render_prompt(context, config))[0]
     lets = "\n".join(f"let quantity_{i} = {i}" for i in range(most + 1))
     problem = parse(lets, context.task, "linear").problems[0]
-    assert f"write at most {most}" in str(problem)
+    assert f"at most {most}" in str(problem)
 
 
 def test_a_long_policy_is_shown_whole_and_the_traces_keep_what_it_observes_and_what_decides() -> None:
