@@ -39,11 +39,6 @@ SHIPPED = {
     "taxi": "Taxi-v4",
     "walker2d": "Walker2d-v5",
 }
-EQUATIONS = {
-    "cartpole": "let lean = where(angle > 0.1, angle^3, tanh(3*angle))/(1.5 + abs(spin))\n"
-    "left = -lean + mod(position, 0.7) + 0.1\nright = 10*lean + 2*spin + 0.4*position + sqrt(velocity)",
-    "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1) + exp(9*rate)*1e-9",
-}
 REMEMBERING = {
     "equations": "let sum = clip(prev(sum, x) + 0.1*prev(y, 2), -3, 3)\n"
     "let mode = where(sum > 0, 1 - prev(mode), 0.5)\n"
@@ -128,7 +123,6 @@ def random_table(task: Task, grid: Grid, seed: int = 0) -> TablePolicy:
 def tables() -> dict[str, TablePolicy]:
     """Tables of every kind: choices and numbers, dense and few rows, whole numbers, large ones."""
     cartpole = load_task("cartpole")
-    assert cartpole.grid is not None
     wide = Grid(tuple(Dimension(n, tuple(np.linspace(-3, 3, 24).tolist())) for n in cartpole.observation_names[:3]))
     counts = replace(PAIR, grid=Grid((integer_dimension("x", 300), integer_dimension("y", 30))))
     half = tuple(tuple(range(n)) for n in wide.shape)
@@ -137,12 +131,10 @@ def tables() -> dict[str, TablePolicy]:
     alone = Grid((Dimension("angle", ()), Dimension("spin", (0.0,))))
     plane = Grid((Dimension("x", tuple(np.arange(-100, 99).tolist())), Dimension("y", tuple(np.arange(0, 1, 0.02)))))
     return {
-        "cartpole": random_table(cartpole, cartpole.grid),
         "large": random_table(cartpole, wide),
         "few rows": TablePolicy(cartpole, (), wide, few),
         "one row": TablePolicy(cartpole, (), wide, (Rule(half, (1.0,)),)),
         "no edges": random_table(cartpole, alone),
-        "numbers": random_table(ARM, ARM.grid or alone),
         "many numbers": random_table(ARM, plane),
         "several choices": random_table(PAIR, PAIR.grid or alone),
         "counts": random_table(counts, counts.grid or alone),
@@ -182,38 +174,36 @@ EVIL = (
 )
 
 
-def hostile_task() -> Task:
-    """A task whose every word is an attack on the language that it is exported to."""
-    return replace(
-        PAIR,
-        name=EVIL,
-        gym_id=EVIL,
-        observations=(
-            Observation(EVIL, EVIL, EVIL),
-            Observation("int", "m\\\n#error evil"),
-            Observation("NAN"),
-            *(Observation(f"{EVIL}{c}") for c in "/*?"),
-        ),
-        actuators=(Actuator(EVIL, (EVIL, "*/", "??/")), Actuator("a\n\"'", ("0", "\\"))),
-        features=(),
-        grid=Grid(tuple(Dimension(name, (0.0, 1.0)) for name in (EVIL, "int", "NAN", f"{EVIL}/", f"{EVIL}*"))),
-    )
+# Every word of this task is an attack on the language that it is exported to.
+HOSTILE = replace(
+    PAIR,
+    name=EVIL,
+    gym_id=EVIL,
+    observations=(
+        Observation(EVIL, EVIL, EVIL),
+        Observation("int", "m\\\n#error evil"),
+        Observation("NAN"),
+        *(Observation(f"{EVIL}{c}") for c in "/*?"),
+    ),
+    actuators=(Actuator(EVIL, (EVIL, "*/", "??/")), Actuator("a\n\"'", ("0", "\\"))),
+    features=(),
+    grid=Grid(tuple(Dimension(name, (0.0, 1.0)) for name in (EVIL, "int", "NAN", f"{EVIL}/", f"{EVIL}*"))),
+)
 
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-Wpedantic")
 CAREFUL = (*STRICT, "-Wconversion", "-Wfloat-equal", "-Wshadow")
 EXPORTED = {
-    "cartpole": "let error = angle + 0.1*position\nlet sum = clip(prev(sum) + error, -1, 1)\nleft = 0\n"
-    "right = 10*angle + 3*spin + 0.1*sum + where(angle == 0.1, where(spin > 0, 1, 2), 0)",
-    "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1)",
+    "cartpole": "let error = angle + 0.1*position\nlet sum = clip(prev(sum) + error, -1, 1)\n"
+    "let lean = where(angle > 0.1, angle^3, tanh(3*angle))/(1.5 + abs(spin))\nleft = -lean + mod(position, 0.7)\n"
+    "right = 10.0*angle + 3*spin + 0.1*sum + where(angle == 0.1, where(spin > 0, 1, 2), 0)",
+    "pendulum": "torque = clip(-10*sin - 2*rate, -1.5, 4) + 0.3*(cos < 0 and not rate > 1) + exp(9*rate)*1e-9",
     "frozenlake": "| row | column | action |\n|-|-|-|\n| 0 | * | right |\n| 1-2 | 0 | down |\n| * | * | left |",
 }
 
 
 def hostile_table() -> TablePolicy:
-    task = hostile_task()
-    assert task.grid is not None
-    return random_table(task, task.grid)
+    return random_table(HOSTILE, HOSTILE.grid or Grid(()))
 
 
 CASES: dict[str, Callable[[], Policy]] = {
@@ -221,7 +211,6 @@ CASES: dict[str, Callable[[], Policy]] = {
     **{f"shipped, {name}": lambda name=name: shipped(name) for name in SHIPPED},
     **{f"mixed, {name}": lambda text=text: written(text, VALVES) for name, text in MIXED.items()},
     **{f"whole, {name}": lambda text=text: written(text, WHOLE) for name, text in WHOLE_TEXTS.items()},
-    **{f"equations, {name}": lambda text=text, name=name: written(text, name) for name, text in EQUATIONS.items()},
     **{f"remembering, {name}": lambda text=text: written(text, PAIR) for name, text in REMEMBERING.items()},
     **{f"exported, {name}": lambda text=text, name=name: written(text, name) for name, text in EXPORTED.items()},
     "hostile words": hostile_table,
@@ -259,19 +248,11 @@ def built(folder: Path, name: str, *flags: str) -> subprocess.CompletedProcess[s
     return subprocess.run([str(folder / "tested")], capture_output=True, text=True)
 
 
-CORTEX = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=soft", "-Os", "-ffunction-sections")
-
 Decide = Callable[[npt.NDArray[np.float64]], npt.NDArray[Any]]
 
 
 def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",), *, float32: bool = False) -> Decide:
-    """Return the exported policy, compiled: a function from contiguous observations (n, d) to n actions.
-
-    A policy that remembers begins an episode with the first row, and the other rows are its next steps.
-
-    Raises:
-        subprocess.CalledProcessError: the compiler reports a problem.
-    """
+    """The exported policy, compiled: from contiguous observations (n, d), the steps of an episode, to n actions."""
     task, name = policy.task, short_name(policy.task)
     memory = f"struct {name}_memory memory;" if policy.remembers else ""
     reset = f"{name}_reset(&memory);" if policy.remembers else ""
@@ -301,28 +282,3 @@ def compiled(policy: Policy, folder: Path, flags: Sequence[str] = ("-O2",), *, f
         return actions[:, 0] if task.action_space == "discrete" else actions
 
     return decide
-
-
-def bytes_on_cortex(policy: Policy, folder: Path) -> tuple[int, int]:
-    """Return the size of the exported policy's code and constants on an ARM Cortex-M4 without floating point, in bytes.
-
-    Returns:
-        The policy's own, and with the used parts of the C library.
-
-    Raises:
-        subprocess.CalledProcessError: the compiler reports a problem.
-    """
-    name = short_name(policy.task)
-    source, alone, whole = folder / f"{name}.c", folder / "alone.o", folder / "whole.elf"
-    source.write_text(exported(policy, "c"))
-    cc = ["arm-none-eabi-gcc", *STRICT, *CORTEX]
-    subprocess.run([*cc, "-c", str(source), "-o", str(alone)], check=True, capture_output=True, text=True)
-    link = ["-nostartfiles", "--specs=nano.specs", "--specs=nosys.specs", "-Wl,--gc-sections"]
-    link.append(f"-Wl,-e,{name}_act")
-    subprocess.run([*cc, *link, str(source), "-o", str(whole), "-lm"], check=True, capture_output=True, text=True)
-    sizes = []
-    for file in (alone, whole):
-        told = subprocess.run(["arm-none-eabi-size", str(file)], check=True, capture_output=True, text=True).stdout
-        text, data, *_ = told.splitlines()[1].split()
-        sizes.append(int(text) + int(data))
-    return sizes[0], sizes[1]

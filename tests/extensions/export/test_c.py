@@ -12,7 +12,6 @@ from exporting import CAREFUL, CASES, EXPORTED, built, cases, compiled, flat, of
 from generators import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import Line
 
 import policygen
 from policygen.extensions.export.formats import exported
@@ -44,13 +43,6 @@ def test_in_single_precision_nothing_is_double_and_decisions_are_nearly_numpy_s(
     theirs = [flat(controller(row)) if policy.remembers else policy.act_one(row) for row in rows]
     assert np.mean(np.isclose(ours, np.reshape(theirs, ours.shape), rtol=1e-4, atol=1e-4)) > 0.97
     assert "double" not in re.sub(r"/\*.*?\*/", "", exported(policy, "c", float32=True), flags=re.DOTALL)
-
-
-def test_single_precision_is_for_c_alone(line: Line, tmp_path: Path) -> None:
-    written(EXPORTED["cartpole"], "cartpole").save(tmp_path / "best.json")
-    refused = line("export", tmp_path / "best.json", "--to", "python", "--float32")
-    assert refused.code == 2
-    assert "--float32 is for policies exported to c" in refused.err
 
 
 @pytest.mark.parametrize("float32", [False, True])

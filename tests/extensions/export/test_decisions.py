@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,10 +26,6 @@ Rows = npt.NDArray[np.float64]
 Decide = Callable[[Rows], Any]  # the first row begins an episode, the others are its next steps
 
 
-def by_c(policy: Policy, folder: Path) -> Decide:
-    return compiled(policy, folder, ("-O0", "-pedantic"))
-
-
 def by_python(policy: Policy, folder: Path | None = None) -> Decide:
     text = exported(policy, "python")
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -41,48 +36,34 @@ def by_python(policy: Policy, folder: Path | None = None) -> Decide:
     return lambda rows: np.array([module["act"](row.tolist(), *memory) for row in rows])
 
 
-BY = [pytest.param(by_c, marks=needs_cc, id="c"), pytest.param(by_python, id="python")]
-
-
 def numpy_s(policy: Policy, rows: npt.NDArray[np.floating]) -> Any:
     """The actions of the policy itself, as an episode if it remembers."""
     controller = policy.controller()
     return np.array([flat(controller(row)) if policy.remembers else policy.act_one(row) for row in rows])
 
 
-@functools.cache
-def expected(name: str) -> tuple[Policy, npt.NDArray[np.floating], Any]:
-    """A policy, observations, and its actions."""
+MANY = cases("table", "shipped, cliff", "shipped, frozen", "shipped, taxi", "shipped, pendulum-torque-mem")
+
+
+@pytest.mark.parametrize("by", [pytest.param(compiled, marks=needs_cc, id="c"), pytest.param(by_python, id="python")])
+@pytest.mark.parametrize("name", CASES)
+def test_decisions_are_numpy_s(name: str, by: Callable[[Policy, Path], Decide], tmp_path: Path) -> None:
     policy = CASES[name]()
     # A controller, and so each policy with memory, sees single precision.
     rows = trying(policy, 300, np.float32 if policy.remembers else np.float64).astype(np.float64)
-    return policy, rows, numpy_s(policy, rows)
-
-
-MANY = cases("table", "equations", "shipped, cliff", "shipped, frozen", "shipped, taxi", "shipped, pendulum-torque-mem")
-
-
-@pytest.mark.parametrize("by", BY)
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("exported")])
-def test_decisions_are_numpy_s(name: str, by: Callable[[Policy, Path], Decide], tmp_path: Path) -> None:
-    policy, rows, theirs = expected(name)
-    decide = by(policy, tmp_path)
+    theirs, decide = numpy_s(policy, rows), by(policy, tmp_path)
     ours = np.reshape(decide(rows), theirs.shape)
-    if by is by_c and name.startswith(("shipped", "equations")):  # a sine of C may differ in its last bit
+    if by is compiled and name.startswith(("shipped", "exported")):  # a sine of C may differ in its last bit
         assert np.allclose(ours, theirs, rtol=1e-6, atol=1e-6)
     else:
         assert np.array_equal(ours, theirs)
-    if by is by_c and name in MANY:
-        assert_thousands_agree(policy, decide)
-
-
-def assert_thousands_agree(policy: Policy, decide: Decide) -> None:
-    for dtype in (np.float32, np.float64) if policy.kind == "table" else (np.float64,):
-        rows = trying(policy, 20_000, dtype)
-        ours, theirs = decide(rows.astype(np.float64)), policy.act(rows)
-        assert float(np.mean(ours == theirs)) >= (1.0 if policy.kind == "table" else 0.9999)
-        if policy.task.action_space == "box":
-            assert np.abs(ours - theirs).max() <= 1e-6
+    if by is compiled and name in MANY:
+        exact = policy.kind == "table"
+        for dtype in (np.float32, np.float64) if exact else (np.float64,):
+            rows = trying(policy, 20_000, dtype)
+            ours, theirs = decide(rows.astype(np.float64)), policy.act(rows)
+            assert float(np.mean(ours == theirs)) >= (1.0 if exact else 0.9999)
+            assert policy.task.action_space != "box" or np.abs(ours - theirs).max() <= 1e-6
 
 
 @settings(max_examples=25, deadline=None)

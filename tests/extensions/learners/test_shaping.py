@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refining import WEAK, Player, exact_mean, mdp_of, policy_of, seeds, tuned
+from refining import Player, exact_mean, mdp_of, policy_of, seeds, tuned
 from support import Written, fenced, lake
 
 import policygen
 from policygen.episodes.exact import Sampler, exact_score
 from policygen.errors import PolicyError
 from policygen.extensions.learners.q import CellView, LearnerActor, ParallelStep
-from policygen.policies.policy import Policy
 from policygen.policies.shaping import Measure, Shaping
 from policygen.runs.notes import SHAPING
 from policygen.search.refine.tunable import Trials
@@ -22,23 +21,6 @@ from policygen.tasks.load import load_task
 
 LAKE = load_task("frozenlake")
 POOR = "| row | column | action |\n| * | * | up |"
-
-
-def test_a_search_climbs_by_the_objective_and_by_the_return_it_chooses() -> None:
-    def returns(policies: Sequence[Policy], seeds: Sequence[int]) -> np.ndarray:
-        asked.append(len(policies))
-        return np.zeros(len(policies))
-
-    def objectives(policies: Sequence[Policy], seeds: Sequence[int], parts: int) -> list[np.ndarray]:
-        climbed.append(len(policies))
-        return [np.arange(len(policies), dtype=np.float64)] * parts
-
-    asked, climbed = list[int](), list[int]()
-    refined = tuned(policy_of(WEAK), "cma", Trials(returns, seeds, 700, parts=objectives), 1)
-    assert climbed
-    assert asked
-    assert refined.policy == policy_of(WEAK)  # the first of equals, by the return
-    assert refined.climb == (5.5, 5.5)
 
 
 def told(shaping: Shaping, discount: float = 0.9) -> Sequence[ParallelStep]:
@@ -71,9 +53,7 @@ def test_where_the_mdp_is_known_it_pays_the_objective() -> None:
         found("prev(row)")
 
 
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
-    """A run of three replies: an objective, another one for the same policy, and none."""
+def test_a_run_tunes_on_the_objective_and_scores_the_return(tmp_path: Path) -> None:
     standing = "let still = exp(-abs(velocity))"
     replies = [
         fenced(standing, "left = 0", "right = angle - 0.01*spin - 0.2*still", "objective = 10*still", "potential = 1"),
@@ -81,11 +61,9 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> policygen.RunResult:
         fenced("let still = 2*velocity"),
     ]
     settings = {"iterations": 3, "episodes": 4, "warmup_episodes": 2, "final_episodes": 4, "refine": "cma:150"}
-    out = tmp_path_factory.mktemp("taught")
-    return policygen.run("cartpole", llm=Written(replies), out=out, policy="linear", jobs=1, stop_at=600, **settings)
-
-
-def test_a_run_tunes_on_the_objective_and_scores_the_return(taught: policygen.RunResult) -> None:
+    taught = policygen.run(
+        "cartpole", llm=Written(replies), out=tmp_path, policy="linear", jobs=1, stop_at=600, **settings
+    )
     _, first, second, third, *_ = taught.attempts
     assert SHAPING.of(first) == Shaping((("still", "exp(-abs(velocity))"),), "10*still", "1")
     assert " for its objective (" in first.tuned.refinement
@@ -93,29 +71,19 @@ def test_a_run_tunes_on_the_objective_and_scores_the_return(taught: policygen.Ru
     assert SHAPING.of(second) == Shaping((), "reward - abs(position)")
     assert SHAPING.of(third) is None
     assert "objective" not in third.tuned.refinement
-    assert second.proposed == first.policy or second.policy == first.policy
-    assert len({attempt.digests[0] for attempt in (first, second, third)}) == 3
-    assert first.score is not None
-    assert taught.policy is not None
-    assert first.score.returns == pytest.approx(first.played.lengths)  # each step pays 1
-    assert max(first.score.returns) <= 500  # each step pays 1, and its objective up to 10
-    again = policygen.Policy.load(taught.folder)
-    assert again == taught.policy
-    assert "objective" not in again.to_text()
+    assert first.score.returns == pytest.approx(first.played.lengths)  # each step pays 1, and its objective up to 10
+    assert "objective" not in taught.policy.to_text()
 
 
 def test_a_learner_in_a_run_is_told_the_potential(tmp_path: Path) -> None:
     reply = lake("| * | * | up |").replace("| * | * | up |", "| * | * | up |\npotential = (row + column)/6")
-    results = {
-        name: policygen.run(
+    told, untold = (
+        policygen.run(
             "frozenlake", llm=Written([text]), out=tmp_path, iterations=1, episodes=2, warmup_episodes=2, refine="q:120"
-        )
-        for name, text in (("told", reply), ("untold", reply.replace("potential", "let unused")))
-    }
-    told, untold = (results[name].attempts[1] for name in ("told", "untold"))
+        ).attempts[1]
+        for text in (reply, reply.replace("potential", "let unused"))
+    )
     assert SHAPING.of(told) == Shaping(potential="(row + column)/6")
-    assert SHAPING.of(untold) is None
-    assert told.policy is not None
     assert told.policy != untold.policy
     assert told.tuned.refinement.startswith("q over 16 entries, 120 episodes")
     assert told.score == exact_score(told.policy, mdp_of(LAKE))

