@@ -12,9 +12,7 @@ from support import Written, fenced
 from policygen.cli import commands
 from policygen.errors import UsageError
 from policygen.extensions.objectives import objective_views
-from policygen.llm.messages import Reply
-from policygen.prompts.render import render_prompt, render_repair
-from policygen.proposers.proposer import read
+from policygen.prompts.render import render_prompt
 from policygen.runs.config import RunConfig, effective_config
 from policygen.runs.state import Context
 from policygen.tasks.load import load_task
@@ -74,16 +72,6 @@ def test_each_objective_is_told_with_the_sums_of_its_terms(later: tuple[Context,
     assert "for its objective (" in told
     assert "\n- 2*calm: " in told
     assert "\n- total: " in told
-
-
-def test_a_faulty_objective_is_mended_like_a_faulty_policy(later: tuple[Context, RunConfig]) -> None:
-    context, config = later
-    text = fenced("objective = reward + lane")
-    parsed = read(Reply(text, "m", 1, 1), context, config)
-    (problem,) = parsed.problems
-    assert str(problem).startswith("line 3: unknown name `lane`; known: ")
-    repair = render_repair(render_prompt(context, config), text, parsed.problems, context, config)
-    assert "line 3 was: `objective = reward + lane`" in repair.messages[-1].content
 
 
 def test_what_cannot_be_shaped_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -122,12 +122,6 @@ def test_a_hidden_state_is_fitted_for_each_episode(
     assert fitted("next x = 0.5*x + 0.1*u", data).error[0] > 50 * found.error[0]
 
 
-def test_what_is_remembered_is_fitted() -> None:
-    found = fitted("next x = 0.5*x + 0.1*prev(u)", driven(300, delay=1))
-    assert away(found, [0.9, 0.5]) < 1e-4
-    assert found.error.max() < 1e-4
-
-
 def test_show_prints_a_plant_and_its_errors(plant_run: Path, line: Line) -> None:
     errors = (PredictionError("cos", 0.0123, None), PredictionError("rate", 1.0, 0.5))
     assert PlantRecord("next rate = rate", 1_234, errors).to_text().splitlines() == [

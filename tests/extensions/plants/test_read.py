@@ -121,13 +121,6 @@ def test_quantities_of_quantities_are_computed_once() -> None:
     assert time.process_time() - begun < 5
 
 
-def test_a_policy_beside_a_plant_is_the_one_that_would_stand_alone() -> None:
-    parsed = parse(f"{SWINGS}\n{EXACT}", PENDULUM, "linear")
-    assert parsed.policy is not None
-    assert parsed.notes["plant"] == plant(EXACT)
-    assert parsed.policy.to_text() == policy(SWINGS).to_text()
-
-
 def test_a_plant_alone_keeps_the_incumbent_and_is_no_policy_without_one() -> None:
     incumbent = policy(SWINGS)
     assert read(EXACT, incumbent=incumbent).policy == incumbent

@@ -20,9 +20,9 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.extensions.page.render import own_episodes
 from policygen.extensions.plants import tuning as model
 from policygen.extensions.plants.equations import Equations
-from policygen.extensions.plants.fit import Transitions, fit_plant, with_errors
+from policygen.extensions.plants.fit import Transitions, fit_plant
 from policygen.extensions.plants.plant import FITTED_PLANT, PLANT, Plant
-from policygen.extensions.plants.tuning import _agrees, _PlantSearch, tune_in_plant
+from policygen.extensions.plants.tuning import _PlantSearch, tune_in_plant
 from policygen.policies.policy import Policy
 from policygen.prompts.render import render_prompt
 from policygen.runs.attempt import Attempt, best_of
@@ -84,16 +84,6 @@ def test_it_tunes_in_the_plant_and_plays_few_real_episodes(stated: str) -> None:
     assert "next rate" in fitted.text
     assert "reward" in fitted.text
     assert max(error for _, error, _ in fitted.errors) < (1e-3 if stated else 0.02)
-
-
-@pytest.mark.parametrize(("factors", "agrees"), [((1.0, 1.0), True), ((1.0, -1.0), False)])
-def test_members_that_disagree_agree_with_no_episode(factors: tuple[float, float], agrees: bool) -> None:
-    seen = played(PENDULUM, (1, 2))
-    made = Equations(PENDULUM, plant(EXACT))
-    both = with_errors(made, np.stack([factor * made.values for factor in factors]), Transitions.of(PENDULUM, seen))
-    both = replace(both, low=np.full(3, -20.0), high=np.full(3, 20.0))
-    (real,) = played(PENDULUM, (3,), policy(SWINGS))
-    assert _agrees(both, policy(SWINGS), real, seen) == agrees
 
 
 WRONG = {

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import BEST_LAKE, LEANING, MALFORMED_LAKE, NO_POLICY, fenced
+from support import BEST_LAKE, LEANING, NO_POLICY, fenced
 
 import policygen
-from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.score import episode_seeds
 from policygen.episodes.simulator import evaluate
 from policygen.errors import EnvironmentFault, UsageError
@@ -74,14 +73,6 @@ def test_its_episodes_are_those_of_no_run_and_no_score(reward: Reward) -> None:
     others = {seed for stream in streams for seed in episode_seeds(0, stream, 1000)}
     assert not others & set(reward.seeds)
     assert policygen.reward(POLE, 4, seed=1).seeds != reward.seeds
-
-
-def test_a_finite_mdp_is_scored_exactly() -> None:
-    lake = policygen.reward("frozenlake", 2)
-    task = lake.tasks["frozenlake"]
-    exact = exact_score(policygen.parse(BEST_LAKE, task), finite_mdp(task))
-    random, best = lake.scales[task.name]
-    assert lake(None, [BEST_LAKE, MALFORMED_LAKE]) == [pytest.approx((exact.mean - random) / (best - random)), -0.1]
 
 
 def test_columns_choose_the_task_the_kind_and_the_policy_to_revise() -> None:
