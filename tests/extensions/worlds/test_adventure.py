@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import gymnasium as gym
+import pytest
 
 from policygen.episodes.simulator import evaluate
 from policygen.extensions.worlds.adventure import COMMANDS
@@ -52,3 +53,5 @@ def test_what_the_text_says_is_enough_for_the_best_table():
     task = load_task("adventure")
     table = parse(TABLE, task, kind="table").policy
     assert evaluate(table, range(100, 130)).mean == task.optimum.value == task.solved == 41
+    with pytest.raises(Exception, match="is a text of at most 240 bytes"):
+        table.controller()(["no", "text"])
