@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import tracemalloc
 from pathlib import Path
 
@@ -63,16 +62,6 @@ def test_a_full_buffer_keeps_the_extremes_and_its_bound(capacity, order):
     left = sorted(buffer.returns.tolist())
     assert left[:KEPT_EXTREMES] == sorted(values)[:KEPT_EXTREMES]
     assert left[-KEPT_EXTREMES:] == sorted(values)[-KEPT_EXTREMES:]
-
-
-def test_the_oldest_middling_episodes_go_first():
-    middling = [50.0] * 40
-    buffer = filled([*range(20), *middling, *range(100, 120)], capacity=35 * 60)
-    # 60 episodes fit; each time that they do not, a twentieth of them, three episodes, goes as well.
-    assert len(buffer) == 60
-    gone = set(range(80)) - set(seeds(buffer))
-    assert gone == {16, 17, 18, 19, *range(20, 36)}
-    assert all(seeds(buffer.of_attempt(i)) == ([] if i in gone else [i]) for i in range(80))
 
 
 @pytest.mark.parametrize("length", [1, 100])
@@ -159,14 +148,6 @@ def test_a_damaged_buffer_is_refused_in_one_sentence(tmp_path, damage):
     with pytest.raises(LogbookError, match=r"buffer\.npz is damaged") as refusal:
         ReplayBuffer.load(path)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_value_is_cached_until_episodes_are_evicted():
-    buffer, made = filled([1.0, 2.0], capacity=9), itertools.count()
-    assert [buffer.cached("key", lambda: next(made)) for _ in range(3)] == [0, 0, 0]
-    assert buffer.cached("another", lambda: next(made)) == 1
-    buffer.add([episode(3.0), episode(4.0)])  # more than fits
-    assert buffer.cached("key", lambda: next(made)) == 2
 
 
 def test_the_form_of_a_buffer_is_marked_and_a_later_one_is_refused(tmp_path):

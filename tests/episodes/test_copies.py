@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from played import CARTPOLE, assert_equal, assert_same, by_hand, needs_envpool, policy_for
-from support import discovered
 
 from policygen.episodes.copies import COPIES, STEP_BY_STEP, PooledCopies, pool_for
 from policygen.episodes.score import episode_seeds
@@ -81,13 +80,6 @@ def test_an_episode_does_not_depend_on_those_that_its_environment_played_before(
         used.play(policy, [0])
         used.play(policy, [1])
         assert_equal(used.play(policy, [2]), alone)
-
-
-def test_copies_take_no_step_after_the_end_of_an_episode() -> None:
-    with Simulator(discovered("FrozenLake-v1")) as simulator:
-        played = simulator.play(RandomActor(simulator.task, 0), range(80))
-        assert len({t.length for t in played}) > 5
-        assert simulator.steps == sum(t.length for t in played)  # counted around each environment
 
 
 def test_episodes_whose_simulation_diverges_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:

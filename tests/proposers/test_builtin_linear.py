@@ -16,10 +16,7 @@ from policygen.proposers.builtin_linear import (
     MAX_FAILED_EXCHANGES,
     definitions,
     next_to_tune,
-    starts_new_search,
 )
-from policygen.quantities.text import parse_expression
-from policygen.quantities.tree import is_standardised
 from policygen.runs.attempt import Attempt, Tuned, saved
 from policygen.search.runner import EpisodeRunner
 from policygen.tasks.load import load_task
@@ -106,16 +103,6 @@ def test_means_and_spreads_are_those_of_all_observations_and_features() -> None:
     assert definitions(pendulum, [rows[:20], rows[20:]], ("cos", "energy")) == expected
 
 
-def test_a_definition_is_told_from_other_features() -> None:
-    texts = {"n_angle": ["(angle - 0.0123)/0.456", "(angle + 2)/0.456"], "n_spin": ["(angle - 1)/2"]}
-    texts |= {"lean": ["(angle - 1)/2"], "n_position": ["position/2"]}
-    found = {
-        name: [is_standardised(name, parse_expression(text, CARTPOLE.observation_names)) for text in some]
-        for name, some in texts.items()
-    }
-    assert found == {"n_angle": [True, True], "n_spin": [False], "lean": [False], "n_position": [False]}
-
-
 def test_what_hardly_varies_is_only_centred_and_nothing_is_divided_by_what_is_not_a_number() -> None:
     rows = np.full((5, 4), 2.5)
     rows[:, 1] += 1e-9 * np.arange(5)
@@ -199,13 +186,6 @@ def test_the_search_to_continue(steps: tuple[Any, ...], weight: int | None) -> N
     assert push(tuned(*steps)) == (None if weight is None else f"force = {weight}*velocity")
 
 
-def test_what_a_search_begins_with_is_known_though_tuning_left_it_as_it_was() -> None:
-    _, first, again, tuned_on = tuned((0.0, None, RANDOM), (0.0, 1.0, 5.0), (1.0, 2.0, 6.0))
-    assert starts_new_search(first, ())
-    assert starts_new_search(again, (first,))
-    assert not starts_new_search(tuned_on, (first, again))
-
-
 STEEPEST = "left = {0}*velocity\nnone = 0\nright = {1}*velocity"
 
 
@@ -269,10 +249,6 @@ def test_a_search_from_nothing_goes_on_though_it_is_behind_and_exchanges_failed_
 )
 def test_numbers_and_choices_of_two_labels_are_not_exchanged(task: str, text: str) -> None:
     assert next_to_tune(tuned(*SLOW), policygen.parse(text, task), np.random.default_rng(0)) == (None, False)
-
-
-def test_nothing_is_exchanged_before_two_searches_have_begun() -> None:
-    assert exchanged_in(chosen(STALLED[0])) is None
 
 
 class Ordered(gym.Env[Any, Any]):

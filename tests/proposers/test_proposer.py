@@ -13,13 +13,13 @@ from support import ALWAYS_DOWN, ALWAYS_RIGHT, BEST_LAKE, MALFORMED_LAKE, NO_POL
 
 import policygen
 from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
-from policygen.llm.messages import Message, Prompt, Reply
+from policygen.llm.messages import Prompt, Reply
 from policygen.policies.lines import Problem
 from policygen.prompts.render import render_prompt
 from policygen.proposers.proposer import CUT_OFF, EMPTY, Proposal, Proposer, first_sentence
 from policygen.runs.budget import ESTIMATE_MARGIN, Ledger
 from policygen.runs.config import RunConfig
-from policygen.runs.request_log import RequestLog, conversation_turn
+from policygen.runs.request_log import RequestLog
 from policygen.search.loop import new_search
 
 TASK = policygen.load_task("frozenlake")
@@ -56,15 +56,6 @@ class Said(Written):
 
 
 # --- repairs ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_good_reply_needs_one_request() -> None:
-    asked = Asked(Said(ALWAYS_DOWN))
-    proposal = asked.propose()
-    assert proposal.parsed.policy is not None
-    assert [e.request for e in proposal.exchanges] == [0]
-    assert list(proposal.exchanges) == asked.seen
-    assert conversation_turn(proposal.exchanges) == (asked.prompt.messages[-1], Message("assistant", ALWAYS_DOWN))
 
 
 @pytest.mark.parametrize("repairs", [0, 1, 3])

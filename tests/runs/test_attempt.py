@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ from searched import made
 from support import Written, attempts_of, fenced
 
 import policygen
-from policygen.episodes.score import Score, sampled_score, score_of_returns
-from policygen.episodes.simulator import Simulator
-from policygen.episodes.trajectory import RandomActor
+from policygen.episodes.score import Score, score_of_returns
 from policygen.errors import LogbookError
 from policygen.policies.parse import parse
 from policygen.runs.attempt import (
@@ -29,7 +26,7 @@ from policygen.runs.attempt import (
     TuningState,
     saved,
 )
-from policygen.runs.logbook import SUMMARY, Summary, attempt_from_record, attempt_to_record
+from policygen.runs.logbook import attempt_from_record, attempt_to_record
 from policygen.runs.notes import UNDEFINED
 from policygen.search.resume import load_run
 from policygen.tasks.load import load_task
@@ -56,22 +53,6 @@ def test_a_policy_of_an_attempt_keeps_a_few_hundred_bytes_and_reads_the_same() -
     assert first.digest != saved_policy(0.25).digest
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_episodes_in_short_have_all_terms_and_a_return_each(exact: bool) -> None:
-    task = policygen.load_task("cartpole")
-    with Simulator(task) as simulator:
-        first, second = simulator.play(RandomActor(task, 0), (1, 2))
-    trajectories = [replace(first, terms=(("forward", 0.5),)), second]
-    score = replace(
-        sampled_score(trajectories, "copies"), exact=exact, **({"returns": (), "seeds": ()} if exact else {})
-    )
-    attempt = Attempt(1, None, score, Played.of(trajectories, exact=exact))
-    assert attempt.returns == (first.episode_return, second.episode_return)
-    assert attempt.played.lengths == (first.length, second.length)
-    assert attempt.played.terminated == (True, True)
-    assert attempt.played.terms == {"forward": (0.5, 0.0)}
-
-
 def test_a_damaged_policy_is_no_obstacle_until_it_is_read(tmp_path: Path) -> None:
     provider = Written([fenced(LINES.format(2 + n)) for n in range(4)])
     small = {"episodes": 2, "warmup_episodes": 2, "final_episodes": 2, "fragility": False}
@@ -96,13 +77,6 @@ def test_a_damaged_policy_is_no_obstacle_until_it_is_read(tmp_path: Path) -> Non
 
 SAMPLED = score_of_returns(np.array([1.0, 2.0, 4.0]), (5, 6, 7), "copies")
 EXACT = Score(0.5, 0.5, (0.5, 0.5), True, "exact")
-
-
-@pytest.mark.parametrize("score", [SAMPLED, EXACT])
-def test_a_summary_comes_back_as_it_was(score: Score) -> None:
-    summary = Summary(score, SAMPLED, ("late", "noisy"), "all is done", 0.5, asks_a_model=False)
-    written = json.loads(json.dumps(SUMMARY.dump_python(summary)))
-    assert SUMMARY.validate_python(written) == summary
 
 
 def test_an_attempt_comes_back_as_it_was_without_its_task() -> None:

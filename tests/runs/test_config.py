@@ -5,19 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support import discovered
 
 from policygen.errors import UsageError
 from policygen.runs.config import Refinement, RunConfig, effective_config
 from policygen.tasks.load import load_task
 
 LAKE = load_task("frozenlake")
-
-
-def test_defaults_come_from_the_task_and_the_record():
-    config = effective_config(LAKE, "frozenlake")
-    assert (config.task, config.policy, config.llm, config.seed) == ("frozenlake", "table", "builtin", 0)
-    assert effective_config(discovered("Pendulum-v1"), "Pendulum-v1").policy == "linear"
 
 
 def test_equations_is_another_word_for_linear_and_stored_as_linear(tmp_path):

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from drawn import a_run
 from gymnasium.wrappers import TimeLimit
-from support import BEST_LAKE, LEANING, NO_POLICY, Line, Written, fenced, figure, page_of
+from support import BEST_LAKE, LEANING, NO_POLICY, Line, Written, figure, page_of
 
 import policygen
 from policygen.episodes.score import Score, number
 from policygen.episodes.trajectory import Trajectory
-from policygen.runs.facts import curve_csv, read_record, run_facts
+from policygen.runs.facts import read_record, run_facts
 from policygen.runs.listeners import Listener, RunView
 from policygen.runs.logbook import Logbook
 from policygen.runs.notes import NOTES, Note
@@ -75,19 +75,6 @@ def test_a_run_without_a_policy_says_so_and_an_exact_score_has_no_interval(tmp_p
     exact = Score(0.74, 0.4, (0.74, 0.74), True, "exact")
     (fact, *_) = run_facts(read_record(a_run(tmp_path, [0.74], final=exact)))
     assert (fact.low, str(fact)) == (None, "0.74 (exact) mean return, from the environment's transition table")
-
-
-def test_a_note_is_a_fact_of_its_attempt_and_of_the_best_policy() -> None:
-    reply = fenced("let bad = log(-1 - angle^2)", "left = 0", "right = angle + bad")
-    run = policygen.run("cartpole", llm=Written([reply]), iterations=1, repairs=0, policy="linear", episodes=4)
-    table = policygen.facts(run)
-    name = "values without a finite number"
-    assert value(table, name, "notes") == value(table, name, "attempt 1") == 1
-    assert {one.name: str(one) for one in run.figures}[
-        name
-    ] == "1 (`bad` in 100% of the steps) over 4 episodes of attempt 1"
-    header, _, last = curve_csv(run.attempts).splitlines()
-    assert (header.split(",")[-1], last.split(",")[-1]) == (name, "1")
 
 
 class Tripping(gym.Env[np.ndarray, int]):

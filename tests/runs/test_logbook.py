@@ -48,20 +48,6 @@ def new(out: str = "out", **settings: Any) -> Logbook:
     return Logbook.create(Path(out), task, RunConfig(task="frozenlake", **settings))
 
 
-def test_settings_and_task_come_back_as_they_were() -> None:
-    logbook = new(seed=3, template="mine", max_usd=0.25, conversation="continued")
-    read = logbook.config()
-    assert read.trusted() == RunConfig(
-        task="frozenlake", seed=3, template="mine", max_usd=0.25, conversation="continued"
-    )
-    assert read.origin("llm") == str(logbook.folder / "config.toml")  # not the user's own choice any more
-    assert logbook.task().observations == policygen.load_task("frozenlake").observations
-    assert logbook.task().grid == policygen.load_task("frozenlake").grid
-    versions = logbook.versions()
-    assert versions["policygen"] == policygen.__version__
-    assert {"python", "numpy", "gymnasium"} <= set(versions)
-
-
 def test_exchanges_come_back_as_they_were_and_each_long_message_is_written_once(tmp_path: Path) -> None:
     reply = Reply("| 0 | left |\u2028", "m", 3, None, None, 0.5, True, "hm\n", "length")
     system = Message("system", "s" * 1_000)

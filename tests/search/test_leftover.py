@@ -42,11 +42,6 @@ def test_remaining_episodes_tune_the_best_without_a_request() -> None:
     assert result.summary.stopped == "all 2 iterations are done"
 
 
-def test_without_a_limit_or_without_tuning_nothing_is_left() -> None:
-    for settings in ({"refine": "cma:60"}, {"refine": "none", "max_episodes": 1_500}):
-        assert len(run([WEAK], **settings).attempts) == 2
-
-
 def test_remaining_episodes_are_used_after_the_model_gives_up() -> None:
     result = run([WEAK, *["```\nno improvement\n```"] * 3], max_episodes=1_200, refine="cma:200")
     assert [a.kind for a in result.attempts[1:4]] == ["proposal", "resignation", "resignation"]

@@ -105,16 +105,6 @@ def test_proposals_that_cannot_be_scored_are_not_asked_for() -> None:
     assert all(attempt.verdict != "not scored: the episodes are used up" for attempt in result.attempts)
 
 
-def test_a_clearly_better_policy_becomes_the_best_and_a_worse_one_does_not() -> None:
-    result = run([LEANING, ALWAYS_LEFT, FALLING, LEANING, ALWAYS_LEFT])
-    assert [a.number for a in result.attempts if a.accepted] == [1, 3]
-    assert result.attempts[3].comparison.paired_episodes == 10  # a clear gain needs no further episodes
-    assert result.best.number == 3
-    assert result.policy == result.attempts[3].policy
-    saved = policygen.Policy.load(result.folder / "best.json")
-    assert saved.to_text() == result.policy.to_text()
-
-
 def test_of_two_mirror_images_one_is_ahead_and_luck_does_not_make_it_a_new_best() -> None:
     # Neither is better, though on any ten seeds one is ahead, which is given more episodes.
     results = [run(texts) for texts in ([ALWAYS_LEFT, POLE_RIGHT], [POLE_RIGHT, ALWAYS_LEFT])]
@@ -171,23 +161,7 @@ def test_a_failed_attempt_is_recorded_and_the_loop_goes_on() -> None:
     assert sum(one.failed for one in result.attempts) == 2
 
 
-def test_a_run_without_any_policy_says_so() -> None:
-    result = run([NO_POLICY, NO_POLICY])
-    found = result.policy, result.final, result.summary.final, result.best
-    assert found == (None, None, None, None)
-    assert figure(result, "solved") is False
-    assert not (result.folder / "best.json").exists()
-
-
 # --- stopping --------------------------------------------------------------------------------------------------------
-
-
-def test_the_search_ends_at_the_score_the_user_wants_once_it_is_sure() -> None:
-    result = run([ALWAYS_LEFT, LEANING, FALLING], stop_at=30)
-    assert figure(result, "attempts") == 2
-    assert result.summary.stopped == "the score to stop at, 30, was reached"
-    unbiased = load_run(result.folder).search.unbiased_score
-    assert unbiased.mean == result.attempts[-1].standing.validated_mean >= 30
 
 
 def test_a_policy_at_the_highest_score_that_fails_rarely_ends_no_run_and_is_replaced() -> None:

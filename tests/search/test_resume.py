@@ -352,18 +352,6 @@ def test_attempts_that_only_tuned_and_their_episodes_stay() -> None:
     assert before[-1]["counts"]["episodes"] < after[len(before)]["counts"]["episodes"]
 
 
-def test_an_attempt_that_a_budget_cut_short_goes_on_with_its_recorded_reply() -> None:
-    settings: dict[str, Any] = {**SMALL, "iterations": 2}
-    folder = made("frozenlake", "part", Written([ALWAYS_DOWN, NO_POLICY]), **settings, max_calls=2)
-    assert attempts_of(folder)[2]["notes"]["stopped"]
-    asked = Written([BEST_LAKE])
-    carry_out(resume(folder, asked, {"max_calls": 3}))
-    assert len(asked.prompts) == 1
-    assert asked.prompts[0].messages[2].content == NO_POLICY
-    assert [one["problems"] for one in attempts_of(folder)] == [[]] * 3
-    assert Logbook(folder).summary().spent.requests == 3
-
-
 @pytest.mark.parametrize(
     ("assignment", "sentence"),
     [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer
-from support import ALWAYS_DOWN, BEST_LAKE, LEANING, Line, Written, attempts_of, fenced, the_run, transcript_of
+from support import ALWAYS_DOWN, BEST_LAKE, LEANING, Line, Written, fenced, the_run, transcript_of
 
 import policygen
 from policygen.errors import PolicyError, UsageError
@@ -68,16 +68,6 @@ def test_replies_to_another_task_or_kind_are_refused(task: str, settings: dict[s
     assert not Path("again").exists()
 
 
-def test_a_replay_with_another_template_scores_the_same_and_is_averaged_with_no_other() -> None:
-    first = recorded()
-    shipped = find_resource("templates", "improve", ".j2")
-    Path("templates").mkdir()
-    shutil.copy(shipped, "templates/mine.j2")
-    again = policygen.run("frozenlake", llm=f"replay:{first}", template="mine", out="again", **QUICK).folder
-    assert attempts_of(again)[1]["score"]["mean"] == attempts_of(first)[1]["score"]["mean"]
-    assert len(labels(first, again)) == 2
-
-
 def test_a_transcript_alone_can_still_be_replayed() -> None:
     first = recorded()
     alone = Path("alone")
@@ -98,12 +88,6 @@ def test_a_preview_is_the_prompt_that_a_run_sends() -> None:
     folder = policygen.run("cartpole", llm=Written([LEANING]), **QUICK).folder
     shown, _ = preview(str(folder), None, (), {"iterations": 2})
     assert shown.messages == provider.prompts[1].messages
-
-
-def test_a_run_that_knew_names_is_not_shown_without_them() -> None:
-    folder = policygen.run("frozenlake", **QUICK).folder
-    with pytest.raises(UsageError, match="preview the task itself to see another --ablate"):
-        preview(str(folder), None, (), {"ablate": "knowledge"})
 
 
 # --- runs that begin with a given policy (`--start`) -----------------------------------------------------------------

@@ -205,12 +205,6 @@ def test_the_count_is_the_number_of_calls(ticks: Path, perturbed: str, required:
     assert run.ledger.env_steps > run.task.steps_taken > 5_000
 
 
-def test_the_count_depends_on_no_number_of_processes(ticks: Path) -> None:
-    task, perturbed = load_task("ticking:Ticking-v0"), "random_start=3..6 sensor_noise=0.1"
-    one, two = (list(begun(perturbed, False, task, iterations=2, jobs=jobs).attempts()) for jobs in (1, 2))
-    assert [attempt.counts.env_steps for attempt in one] == [attempt.counts.env_steps for attempt in two]
-
-
 def test_the_episodes_that_choose_the_sample_size_are_counted(ticks: Path) -> None:
     task = load_task("ticking:Ticking-v0")
     before = ticks.stat().st_size

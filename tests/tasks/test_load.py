@@ -198,16 +198,6 @@ def test_copies_constants_and_values_beyond_the_bounds_are_said_and_no_columns_o
     assert task.grid.names == ("obs0", "obs4", "obs5")
 
 
-def test_a_table_has_the_first_quantities_and_few_whole_numbers_as_they_are() -> None:
-    def row(env: Seen) -> Any:
-        return np.array([env.np_random.integers(3), *env.np_random.uniform(-1, 1, 9)], np.float32)
-
-    grid = task_observing(spaces.Box(-9, 9, (10,)), row).grid
-    assert grid is not None
-    assert grid.names == tuple(f"obs{i}" for i in range(8))
-    assert grid.dimensions[0].edges == (0.5, 1.5)
-
-
 class Unbounded(Seen):
     def __init__(self) -> None:
         super().__init__(NUMBER, spaces.Box(np.array([-np.inf, 2], np.float32), np.float32(np.inf)))

@@ -13,7 +13,7 @@ from policygen.policies.linear import LinearPolicy
 from policygen.policies.policy import Policy
 from policygen.quantities.tree import constants
 from policygen.runs.attempt import TuningState
-from policygen.runs.tuning import CAREFUL_STEP, FIRST_STEP
+from policygen.runs.tuning import FIRST_STEP
 from policygen.search.refine import cma
 from policygen.search.refine.cma import WIDER, carry_over, has_converged
 from policygen.search.refine.tunable import Trials, Tunable, refine
@@ -190,12 +190,6 @@ def test_constants_that_are_kept_keep_their_steps_and_what_moves_together() -> N
 )
 def test_the_deviations_that_a_revision_begins_with(text: str, state: TuningState, deviations: Sequence[float]) -> None:
     assert carried(text, state).deviations == pytest.approx(deviations)
-
-
-def test_a_revision_that_works_already_is_tuned_in_smaller_steps() -> None:
-    careful, usual = carried(REVISED, first_step=CAREFUL_STEP), carried(REVISED)
-    assert careful.deviations == pytest.approx(np.array(usual.deviations) * CAREFUL_STEP / FIRST_STEP)
-    assert careful.correlations == usual.correlations
 
 
 @pytest.mark.parametrize(

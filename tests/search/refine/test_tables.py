@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from refining import Player, policy_of, seeds, tuned
+from refining import policy_of, seeds, tuned
 
 from policygen.policies.table import TablePolicy
 from policygen.search.refine.tunable import Trials
@@ -25,16 +25,3 @@ def test_with_enough_episodes_every_entry_is_tried_twice_on_the_same_seeds() -> 
     assert (np.ravel(refined.policy.actions) == wanted).all()
     assert [len(one) for one in lists] == [20] * (2 * 49)
     assert (len(set(lists)), refined.episodes) == (2, 2 * 49 * 20)
-
-
-def test_coordinate_search_over_episodes_keeps_its_budget() -> None:
-    player = Player("cartpole", max_steps=60)
-    refined = tuned(
-        policy_of(
-            "| position | velocity | angle | spin | action |\n| * | * | * | 0-2 | left |\n| * | * | * | * | right |"
-        ),
-        "auto",
-        Trials(player, seeds, 400),
-        1,
-    )
-    assert refined.episodes == player.episodes <= 400

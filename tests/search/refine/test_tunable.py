@@ -18,19 +18,6 @@ from policygen.search.refine.tunable import Trials, Tunable, refine
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        (WEAK, "linear"),
-        ("let lean = angle + 0.25*spin\nbins lean: 0.01\n| lean | action |\n| 0 | left |\n| * | right |", "table"),
-        ("let wave = sin(2*pi*position)\nleft = 0\nright = 0.1234567*wave + 7.654321*angle", "linear"),
-    ],
-)
-def test_a_policy_at_the_origin_is_the_policy_itself(text: str, kind: str) -> None:
-    tunable = Tunable(policy_of(text, kind=kind))
-    assert tunable.at(np.zeros(tunable.size)) == tunable.policy
-
-
-@pytest.mark.parametrize(
     ("text", "floor", "z", "places", "moved"),
     [
         # Only constants that moved are rounded, and pi stays.
