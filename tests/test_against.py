@@ -45,6 +45,7 @@ def test_eval_compares_with_other_policies_in_the_same_episodes(line: Line) -> N
         "against steady.txt (mean return 500 [500, 500] over 20 episodes): no difference on 20 paired episodes"
     )
     record = json.loads(line(*words, "--json").out)
+    assert [record[name] for name in ("task", "gym_id", "episodes", "exact")] == ["cartpole", "CartPole-v1", 20, False]
     own, lean = record["returns"], record["against"][0]
     mean = sum(a - b for a, b in zip(own[:4], lean["returns"], strict=True)) / 4
     assert (lean["verdict"], lean["gain"]) == ("better", pytest.approx(mean))

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from support import ALWAYS_LEFT, LEANING, MALFORMED_LAKE, Written, environment
+from support import ALWAYS_LEFT, LEANING, Written, environment
 
 import policygen
 from policygen.errors import EnvironmentFault, PolicyError, PolicygenError, UsageError
@@ -89,13 +89,6 @@ def test_wrong_settings_are_one_sentence_and_leave_no_folder(settings: dict[str,
     assert said in str(failure.value)
     assert "\n" not in str(failure.value)
     assert not Path("results").exists()
-
-
-def test_text_is_read_into_a_policy_or_into_all_its_problems() -> None:
-    assert policygen.parse("left = angle\nright = spin", "cartpole").kind == "linear"
-    with pytest.raises(PolicyError) as failure:
-        policygen.parse(MALFORMED_LAKE, "frozenlake")
-    assert len(str(failure.value).splitlines()) >= 2
 
 
 def test_a_policy_is_scored_on_fresh_episodes_or_exactly() -> None:

@@ -24,15 +24,6 @@ from policygen.files import (
     write_named,
 )
 
-
-def test_a_file_is_replaced_as_a_whole(tmp_path):
-    path = tmp_path / "best.json"
-    write_atomically(path, "old")
-    write_atomically(path, b"\x00new")
-    assert path.read_bytes() == b"\x00new"
-    assert [p.name for p in tmp_path.iterdir()] == ["best.json"]
-
-
 LONG_KEYS = [
     ".".join([part] * 20_000)
     for part in ("a", '"a b"', "'a#b'", '"a\\"b"', '""', '"é…"', "'a' ", '\t"a=b" ', '"[" . b')
@@ -213,25 +204,6 @@ def test_each_damage_is_one_sentence_with_the_path_and_what_to_do(tmp_path, cont
     assert str(path) in str(refused.value)
 
 
-def test_a_missing_file_is_told_to_who_named_it(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "none", str)
-    with pytest.raises(UsageError, match="there is no such file"):
-        read(tmp_path / "none", str, named=UsageError)
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "value"),
-    [(str, "a", "a"), (json_of, "[1]", [1]), (toml_of, "a = 1", {"a": 1}), (bytes, "a", b"\xef\xbb\xbfa")],
-)
-def test_a_byte_order_mark_is_no_part_of_a_text_or_a_log(tmp_path, form, text, value):
-    path = tmp_path / "marked"
-    path.write_text(text, encoding="utf-8-sig")
-    assert read(path, form) == value
-    path.write_text('{"n": 1}\n{"n": 2}\n', encoding="utf-8-sig")
-    assert [record["n"] for record in read_lines(path)] == [1, 2]
-
-
 def test_files_of_windows_editors_are_read_wherever_text_is(workplace, line):
     """Policies as text and saved, a task file, settings, a template and a run's own files."""
     shipped = files.PACKAGE.parent
@@ -247,6 +219,11 @@ def test_files_of_windows_editors_are_read_wherever_text_is(workplace, line):
         path.write_text(path.read_text(), encoding="utf-8-sig")
     Path("lean.txt").write_text("left = 0\nright = angle + spin\n", encoding="utf-8-sig")
     assert line("prompt", "cartpole").code == 0
-    for words in (("show", folder), ("show", folder / "best.json"), ("show", "lean.txt", "--task", "cartpole")):
+    for words in (
+        ("show", folder),
+        ("prompt", folder),
+        ("show", folder / "best.json"),
+        ("show", "lean.txt", "--task", "cartpole"),
+    ):
         said = line(*words)
         assert said.code == 0, said.err

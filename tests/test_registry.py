@@ -9,7 +9,7 @@ import pytest
 
 from policygen import registry
 from policygen.errors import UsageError
-from policygen.registry import Registry, resolved
+from policygen.registry import Registry
 
 
 def test_a_name_is_entered_once() -> None:
@@ -32,8 +32,3 @@ def test_a_missing_extension_is_no_fault_and_a_failing_one_of_another_package_a_
     with pytest.warns(UserWarning, match=r"extension mine \(tests_mine\) is left out: No module named 'tests_mine'"):
         assert len(numbers) == 0
     assert "one" not in numbers  # loaded once: no second warning
-
-
-def test_an_address_is_imported_at_first_use() -> None:
-    assert resolved("math:pi") == pytest.approx(3.14159, abs=1e-5)
-    assert resolved(len) is len

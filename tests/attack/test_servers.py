@@ -153,13 +153,3 @@ def test_a_run_survives_a_bad_server(
         for path in folder.glob("*.jsonl"):
             text = path.read_text(encoding="utf-8")
             assert plain(text) == text
-
-
-@pytest.mark.usefixtures("workplace")
-def test_a_proxy_out_of_a_dotenv_file_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", OPENAI.key)
-    with ChatServer(["never"]) as proxy, ChatServer(["ok"]) as server:
-        names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
-        Path(".env").write_text("".join(f"{name}={proxy.url}\n" for name in names))
-        assert Asked()(OPENAI.connect(server.url)).text == "ok"
-        assert proxy.requests == []

@@ -100,11 +100,5 @@ def test_a_name_that_is_a_formula_is_shown_as_it_is(line: Line) -> None:
     assert (folder / "learning_curve.png").exists()
     assert line("show", folder, "-o", "policy.svg").code == 0
     assert line("plot", folder, "-o", "curves.svg").code == 0
-    for table in ("table.csv", "table.tex"):
-        assert line("compare", folder, "-o", table).code == 0
-    assert "'=1+" in Path("table.csv").read_text()
-    typeset = [text for text in Path("table.tex").read_text().splitlines() if not text.startswith("%")]
-    assert "\\textbackslash" in "".join(typeset)
-    assert "\\input{" not in "".join(typeset)
     for file in ("policy.svg", "curves.svg"):
         assert "<script>" not in Path(file).read_text()

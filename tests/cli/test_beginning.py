@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from support import Line, in_a_process, sentences, summary_of, the_run
+from support import Line, sentences, summary_of, the_run
 
 pytestmark = pytest.mark.usefixtures("workplace", "quickly_discovered")
 
@@ -41,33 +41,6 @@ class Room(gym.Env):
 """
 
 
-def test_a_file_is_written_edited_and_run(tmp_path: Path) -> None:
-    (tmp_path / "rooms.py").write_text(ROOM)
-    made = in_a_process("new", "rooms:Room", "--kwarg", "outside=4.0", "-o", "room.toml", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    assert "actions: heater, window" in made.stdout
-    assert "assumed: episodes have 20 steps: of 5 played, all that did not end early ended there" in made.stdout
-    assert "max_steps = 20\n" in (tmp_path / "room.toml").read_text()
-    again = in_a_process("new", "rooms:Room", "--kwarg", "outside=4.0", "-o", "room.toml", cwd=tmp_path)
-    assert (again.returncode, again.stderr.strip()) == (
-        2,
-        "Error: room.toml exists already; move it, or name another file with -o",
-    )
-    text = (tmp_path / "room.toml").read_text()
-    assert "outside = 4.0" in text
-    (tmp_path / "room.toml").write_text(re.sub(r'"0",\s+"1"', '"shut", "open"', text))
-    few = ("--iterations", 1, "--episodes", 4, "--set", "final_episodes=5", "--jobs", 1, "--refine", "none")
-    run = in_a_process("run", "room.toml", "--trust", *few, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    shown = in_a_process("show", "latest", cwd=tmp_path)
-    assert "window_open =" in shown.stdout
-    page = in_a_process("report", "latest", cwd=tmp_path)
-    assert page.returncode == 0
-    refused = in_a_process("run", "room.toml", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "names the module `rooms`, which would run its code; if you know the file, add --trust" in refused.stderr
-
-
 FAULTY = (
     ROOM
     + """
@@ -81,18 +54,6 @@ class Drafty(Room):
 
 class Outside(Room):
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
-
-
-class NoReward(Room):
-    def step(self, action):
-        observation, _, *rest = super().step(action)
-        return observation, float("nan"), *rest
-
-
-class Hanging(Room):
-    def step(self, action):
-        while True:
-            pass
 """
 )
 
@@ -103,7 +64,7 @@ def faulty_rooms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(tmp_path)
     yield importlib.import_module("faulty_rooms")
     sys.modules.pop("faulty_rooms")
-    for name in {"Drafty", "Outside", "NoReward", "Hanging"} & gym.registry.keys():
+    for name in {"Drafty", "Outside"} & gym.registry.keys():
         gym.registry.pop(name)
 
 
@@ -132,23 +93,11 @@ def test_a_room_that_ignores_its_seed_is_played_with_a_warning_and_labelled_wher
 
 
 @pytest.mark.usefixtures("faulty_rooms")
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("NoReward", r"NoReward failed in `step` \(faulty_rooms.py, line \d+\): the reward of step 1 is nan"),
-        ("Hanging", r"Hanging failed in `step` \(faulty_rooms.py, line \d+\): no answer within 0.5 s"),
-        (
-            "Outside",
-            r"Warning: obs went from -?[\d.]+ to [\d.]+ under random actions, outside the -1 to 1 that the env",
-        ),
-    ],
-)
-def test_what_is_wrong_with_an_environment_is_said_when_its_file_is_written(
-    line: Line, name: str, sentence: str
-) -> None:
-    made = line("new", f"faulty_rooms:{name}", "--kwarg", "outside=4.0", "--set", "step_timeout=0.5")
-    assert re.search(sentence, made.err), made.err
-    assert made.code == (0 if name == "Outside" else 1)
+def test_values_beyond_the_stated_bounds_are_said_when_the_file_is_written(line: Line) -> None:
+    made = line("new", "faulty_rooms:Outside", "--kwarg", "outside=4.0")
+    said = r"Warning: obs went from -?[\d.]+ to [\d.]+ under random actions, outside the -1 to 1 that the env"
+    assert re.search(said, made.err), made.err
+    assert made.code == 0
 
 
 def test_bins_of_equations_wait_in_comments_so_that_names_can_change(line: Line) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support import CHECKOUT, Line
 
 from policygen.cli.preparing import describe_task
-from policygen.errors import TaskError, UsageError
+from policygen.errors import TaskError
 from policygen.extensions.sweeps.plan import list_suites
 from policygen.files import list_resources
 
@@ -45,12 +45,3 @@ def test_a_description_has_every_quantity_action_and_sentence(line: Line) -> Non
     assert "assumed: " not in describe_task("MountainCar-v0")
     with pytest.raises(TaskError, match="did you mean mountaincar"):
         describe_task("mountaincat")
-
-
-def test_a_setting_that_no_run_would_take_is_refused_with_its_file_key_and_value(tmp_path: Path) -> None:
-    path = tmp_path / "pole.toml"
-    path.write_text('name = "pole"\ngym_id = "CartPole-v1"\n[run]\npolicy = "lniear"\n')
-    with pytest.raises(
-        UsageError, match=r"pole\.toml: task pole, \[run\]: `policy = 'lniear'`: `policy`: input should"
-    ):
-        describe_task(str(path))

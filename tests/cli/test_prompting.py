@@ -93,22 +93,3 @@ def test_a_run_names_the_templates_in_force_that_are_not_the_shipped_ones(line: 
     assert named in line("run", "frozenlake", *small).out.splitlines()
     assert named in line("sweep", "frozenlake", "--seeds", 1, "--iterations", 1, "--out", "one").out.splitlines()
     assert "not shipped: templates/improve.j2" in line("prompt", "frozenlake").err
-
-
-def test_a_copy_serves_tables_and_equations_and_lacks_what_its_missing_line_showed(line: Line) -> None:
-    runs = {"frozenlake": "table", "pendulum": "equations"}
-    for task, policy in runs.items():
-        more = ("--policy", policy, "--iterations", 1, "--episodes", 3, "--jobs", 1, "-o", task)
-        assert line("run", task, *more, "--set", "final_episodes=2").code == 0
-    (folder,) = {one.parent for one in (*Path("frozenlake").glob("*/config.toml"),)}
-    (other,) = {one.parent for one in (*Path("pendulum").glob("*/config.toml"),)}
-    assert line("templates", "copy", "improve", "--as", "noworst").code == 0
-    copy = Path("templates/noworst.j2")
-    copy.write_text("".join(row for row in copy.read_text().splitlines(True) if "_worst_" not in row))
-    for run in (folder, other):
-        whole, without = (line("prompt", str(run), *more).out for more in ((), ("--template", "noworst")))
-        assert "## Worst episode of the best policy" in whole
-        assert whole.count("not to chance") == 1
-        assert "Worst episode" not in without
-        assert "not to chance" not in without
-        assert len(whole) > len(without) > 0.5 * len(whole)

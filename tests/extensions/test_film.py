@@ -57,14 +57,6 @@ def opened(content: bytes) -> list[Image.Image]:
     return found
 
 
-def test_a_film_takes_the_episodes_of_the_score(falling):
-    shown = film.takes(falling, episodes=3, seed=7)
-    score = policygen.score(falling, episodes=3, seed=7)
-    assert tuple(episode.seed for episode in shown.values()) == score.seeds
-    assert tuple(episode.episode_return for episode in shown.values()) == score.returns
-    assert list(shown) == ["episode 1 of 3", "episode 2 of 3", "episode 3 of 3"]
-
-
 def test_the_frames_of_a_gif_are_the_pictures_of_the_environment_above_the_signals(falling, monkeypatch):
     monkeypatch.setattr(film, "MOST_FRAMES", 80)
     shown = film.takes(falling)

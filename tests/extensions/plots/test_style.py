@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from drawn import LAKE, a_policy, a_run
 
-from policygen.errors import LogbookError, UsageError
 from policygen.extensions.plots.actions import plot_policy
 from policygen.extensions.plots.curves import plot_runs
 
@@ -27,13 +26,6 @@ def test_formats(tmp_path: Path) -> None:
     assert b"/Type3" not in pdf
     assert plot_runs(str(run), str(tmp_path / "curve.svg")).read_bytes().startswith(b"<?xml")
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot write curve\.bmp: end the name in \.png, \.svg, \.pdf"):
-        plot_runs([a_run(tmp_path, [0.1])], tmp_path / "curve.bmp")
-    with pytest.raises(LogbookError, match=r"the folder .*missing does not exist; make it or write elsewhere"):
-        plot_policy(a_policy(LAKE), str(tmp_path / "missing" / "policy.png"))
 
 
 DRAWING = """
