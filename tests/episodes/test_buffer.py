@@ -125,7 +125,6 @@ DAMAGED = {
         for name, changes in {
             "an array missing": {"rewards": None},
             "steps missing": {"rewards": np.zeros(5, np.float32)},
-            "no reward a step": {"rewards": np.zeros((9, 0), np.float32)},
             "seeds missing": {"seeds": np.zeros(1, np.int64)},
             "no whole numbers": {"attempts": np.full(3, np.nan)},
             "lengths below 0": {"lengths": np.array([12, -6, 3])},
@@ -134,7 +133,6 @@ DAMAGED = {
             "heights of other steps": {"unobserved": np.zeros((5, 0), np.float32)},
             "another mark": {"format": np.array("something/1")},
             "no mark": {"format": None},
-            "a mark of numbers": {"format": np.zeros(3)},
             "objects": {"seeds": np.array([{}, {}, {}], object)},
         }.items()
     },

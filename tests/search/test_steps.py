@@ -36,7 +36,6 @@ TINY = {"final_episodes": 2, "iterations": 2}
     ("task", "steps", "settings"),
     [
         ("cartpole", 2_000, {"policy": "linear", "refine": "model"}),
-        ("cartpole", 2_000, {"policy": "table"}),
         ("pendulum", 800, {}),
         ("pendulum", 1_250, {"policy": "linear", "refine": "model", "warmup_episodes": 50}),
         ("pendulum", 4_000, {"policy": "linear", "refine": "cma:20"}),
