@@ -140,10 +140,11 @@ def test_a_dotenv_file_that_is_none_is_one_sentence_or_ignored(tmp_path: Path, c
 def test_an_echoed_key_is_nowhere_in_what_a_run_leaves(service: Service, tmp_path: Path) -> None:
     with ChatServer([f"{ALWAYS_DOWN}\nyour key is {service.key}"]) as server:
         settings = {"llm": service.at(server.url), "iterations": 1}
-        policygen.run("frozenlake", **settings, out=tmp_path / "out")  # type: ignore[arg-type]
+        policygen.run("frozenlake", **settings, out=tmp_path / "out", cache=tmp_path / "cache")  # type: ignore[arg-type]
     folder = the_run(tmp_path / "out")
     assert "your key is ***" in transcript_of(folder)[0]["reply"]["text"]
-    for path in folder.rglob("*"):
+    (answer,) = (tmp_path / "cache").iterdir()
+    for path in (answer, *folder.rglob("*")):
         assert service.key.encode() not in path.read_bytes(), path
 
 

@@ -9,7 +9,7 @@ import pytest
 from chat_server import ChatServer, Scripted
 from services import PROMPT, Asked
 
-from policygen.errors import BudgetExhausted, ProviderError, RejectedParameter, TransientProviderError
+from policygen.errors import BudgetExhausted, ProviderError, TransientProviderError
 from policygen.llm import LLMOptions, connect
 from policygen.llm.hosted import rejected_parameter, requested_wait
 from policygen.llm.messages import Prompt, Reply, charged_tokens
@@ -33,20 +33,6 @@ class Failing:
         return self.answer  # type: ignore[return-value]
 
 
-class Dropping(Failing):
-    """Can do without the parameter `style`, once."""
-
-    def __init__(self, *failures: Exception) -> None:
-        super().__init__(*failures, answer="answer")
-        self.dropped: list[str] = []
-
-    def drop(self, parameter: str) -> bool:
-        if parameter != "style" or self.dropped:
-            return False
-        self.dropped.append(parameter)
-        return True
-
-
 @pytest.mark.parametrize("asked_for", [None, 0])
 def test_waits_grow_whatever_less_the_server_asks_for(asked: Asked, asked_for: float | None) -> None:
     busy = [TransientProviderError("busy", retry_after=asked_for)] * 5
@@ -56,14 +42,6 @@ def test_waits_grow_whatever_less_the_server_asks_for(asked: Asked, asked_for: f
     assert all(2**n <= wait <= 2**n + 2 for n, wait in enumerate(asked.waits, start=1))
     assert sum(asked.waits) > 60  # outlasts a limit by the minute
     assert asked.charges == 6
-
-
-def test_it_gives_up_with_the_last_message(asked: Asked) -> None:
-    provider = Failing(*[TransientProviderError(f"busy {n}") for n in range(9)])
-    with pytest.raises(ProviderError, match=r"^gave up after 3 tries: busy 2$") as caught:
-        asked(provider, max_retries=2)
-    assert not isinstance(caught.value, TransientProviderError)
-    assert (provider.requests, len(asked.waits)) == (3, 2)
 
 
 def test_a_wait_is_waited_unless_it_is_too_long(asked: Asked) -> None:
@@ -89,14 +67,6 @@ def test_thinking_that_the_server_hides_is_charged_as_counted(asked: Asked) -> N
     assert asked(Failing(answer=Reply("left = 1", "mine", 40, 7_900)), max_output_tokens=8_000).tokens_out == 7_900
 
 
-@pytest.mark.parametrize("error", [ProviderError("no"), BudgetExhausted("spent")])
-def test_other_errors_pass_at_once(asked: Asked, error: Exception) -> None:
-    with pytest.raises(type(error)) as caught:
-        asked(Failing(error))
-    assert caught.value is error
-    assert (asked.charges, asked.waits) == (1, [])
-
-
 @pytest.mark.parametrize("calls", [0, 1])
 def test_a_budget_that_ends_passes_through_before_anything_is_sent(asked: Asked, calls: int) -> None:
     def charge() -> None:
@@ -108,28 +78,6 @@ def test_a_budget_that_ends_passes_through_before_anything_is_sent(asked: Asked,
     with pytest.raises(BudgetExhausted, match="that many calls"):
         asked(provider, before_try=charge)
     assert provider.requests == calls
-
-
-def test_a_rejected_parameter_is_dropped_once_and_charged(asked: Asked) -> None:
-    provider = Dropping(RejectedParameter("no style", "style"))
-    assert asked(provider).text == "answer"
-    assert (provider.dropped, asked.charges, asked.waits) == (["style"], 2, [])
-
-
-@pytest.mark.parametrize(
-    "provider",
-    [
-        Dropping(*[RejectedParameter("no style", "style")] * 2),
-        Dropping(RejectedParameter("no style", "messages")),
-        Failing(RejectedParameter("no style", "style")),
-    ],
-    ids=["again", "not droppable", "a provider that drops nothing"],
-)
-def test_a_parameter_that_cannot_be_dropped_is_final(asked: Asked, provider: Failing) -> None:
-    with pytest.raises(ProviderError, match="no style") as caught:
-        asked(provider)
-    assert not isinstance(caught.value, RejectedParameter)
-    assert asked.waits == []
 
 
 @pytest.mark.parametrize(

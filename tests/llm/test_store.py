@@ -196,17 +196,6 @@ def test_a_cache_that_is_lost_on_the_way_is_one_warning_and_the_run_is_whole() -
     assert figure(result, "requests") == 3
 
 
-def test_no_key_is_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = "sk-abcdefgh12345678WXYZ"
-    monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", key)
-    with ChatServer([LEANING + f"\nYour key is {key}."]) as server:
-        run(server, "runs", iterations=1)
-        assert server.chats[0].headers["authorization"] == f"Bearer {key}"
-    data = b"".join(file.read_bytes() for file in Path("answers").iterdir())
-    assert b"sk-abcdefgh" not in data
-    assert b"You" in data
-
-
 # --- many processes --------------------------------------------------------------------------------------------------
 
 
@@ -293,10 +282,3 @@ def test_what_is_no_transcript_is_refused(tmp_path: Path, text: str, said: str) 
 def test_a_missing_run_is_said(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"^replay:RUN needs a run folder[^\n]*{name}[^\n]*$"):
         connect(f"replay:{tmp_path / name}", LLMOptions())
-
-
-@pytest.mark.parametrize(("model", "expected"), [("builtin", False), ("gpt-5-mini", True)])
-def test_what_was_recorded_decides_whether_it_is_a_language_model(tmp_path: Path, model: str, expected: bool) -> None:
-    provider = connect(_run(tmp_path, _line(Reply("a", model))), LLMOptions())
-    assert provider.is_language_model is expected
-    assert provider.model == model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +12,7 @@ from policygen.episodes.exact import exact_score, finite_mdp
 from policygen.episodes.score import sampled_score
 from policygen.episodes.simulator import ParallelSimulator, Simulator
 from policygen.errors import PolicyError
-from policygen.policies import Policy, TablePolicy
-from policygen.policies.policy import from_record
+from policygen.policies import Policy
 from policygen.quantities.text import parse_expression
 from policygen.quantities.tree import constants
 from policygen.search.refine.tunable import Tunable
@@ -51,28 +49,6 @@ def read(text: str, name: str) -> Policy:
 def policy(request: pytest.FixtureRequest) -> Policy:
     name, text = request.param
     return read(text, name)
-
-
-def test_a_controller_does_what_the_equations_say():
-    text = "let n = prev(n, 10) + 1\nlet was = prev(angle, 7)\nleft = was\nright = n - 11"
-    policy = read(text, "cartpole")
-    controller = policy.controller()
-    seen = []
-    for angle in (1.0, 2.0, 3.0):
-        observation = [0.0, 0.0, angle, 0.0]
-        quantities = dict(zip(policy.reader.names, policy.reader.row([*observation, *controller.memory]), strict=True))
-        controller(np.array(observation))
-        seen.append((quantities["n"], quantities["was"]))
-    assert seen == [(11.0, 7.0), (12.0, 1.0), (13.0, 2.0)]
-    controller.reset()
-    assert np.isnan(controller.memory).all()
-
-
-def test_text_and_record_keep_the_memory(policy):
-    remembered = {"cartpole": "angle left phase right smooth sum", "pendulum": "late later sum torque"}
-    assert " ".join(policy.remembers) == remembered[policy.task.name]
-    for again in (policygen.parse(policy.to_text(), policy.task), from_record(policy.to_record())):
-        assert (again, again.remembers) == (policy, policy.remembers)
 
 
 def test_the_last_action_may_be_read_by_label_by_index_and_as_a_number():
@@ -137,16 +113,6 @@ def test_an_episode_can_be_followed_later(policy):
         controller(observation)
 
 
-def test_cells_are_those_that_the_table_acted_in():
-    policy = read(COUNTING, "frozenlake")
-    assert isinstance(policy, TablePolicy)
-    with Simulator(policy.task) as simulator:
-        episodes = simulator.play(policy, range(6))
-    cells = policy.reader.cells_along(*((t.observations[:-1], t.actions) for t in episodes))
-    assert np.array_equal(policy.actions[cells], np.concatenate([t.actions for t in episodes]))
-    assert cells[:4].tolist() == [0, 1, 2, 3][: len(cells)]
-
-
 def test_exact_scores_go_through_states_and_memories(monkeypatch):
     policy = read(COUNTING, load_task("frozenlake"))
     mdp = finite_mdp(policy.task)
@@ -161,23 +127,6 @@ def test_exact_scores_go_through_states_and_memories(monkeypatch):
     monkeypatch.setattr("policygen.episodes.exact.MAX_EXACT_STATES", 20)
     score = policygen.score(policy, episodes=50)
     assert (score.exact, score.episodes) == (False, 50)
-
-
-@pytest.mark.parametrize(
-    ("left", "problem"),
-    [
-        ("a\nlet a = a + 1", "`a` depends on itself (a -> a)"),
-        ("b\nlet a = b\nlet b = a + prev(a)", "depends on itself"),
-        ("prev(anlge)", "unknown name `anlge`; known: angle"),
-        ("prev(angle + 1)", "prev() takes the name of one quantity"),
-        ("prev(angle, spin, 1)", "prev() takes the name of one quantity"),
-        ("prev", "unknown name `prev`"),
-        ("left + 1", "unknown name `left`"),
-    ],
-)
-def test_a_value_that_cannot_be_remembered_is_a_problem(left, problem):
-    with pytest.raises(PolicyError, match=re.escape(problem)):
-        read(f"right = 0\nleft = {left}", "cartpole")
 
 
 def test_tuning_moves_the_constants_inside_but_not_a_start_of_nothing():

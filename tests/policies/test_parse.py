@@ -6,7 +6,6 @@ from __future__ import annotations
 import keyword
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import ARM, PAIR, discovered
 
-import policygen
 from policygen.policies.linear import LinearPolicy
 from policygen.policies.lines import MAX_CHARACTERS
 from policygen.policies.parse import MOST_PROBLEMS, ParseResult, parse
@@ -34,7 +32,6 @@ LANDER = load_task("lunarlander")
 GRIDLESS = replace(PAIR, features=(), grid=None)
 EVERY_TASK = pytest.mark.parametrize("task", [CARTPOLE, LAKE, PENDULUM, ARM, GRIDLESS], ids=lambda task: task.name)
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-REPLIES = Path(__file__).parents[1] / "data" / "replies"
 
 
 def read(text: str, task: Task = LAKE, **options) -> Policy:
@@ -256,6 +253,11 @@ PROBLEMS = {
     "no rows": ("| row | column | action |", "write table rows such as `| * | * | left |`"),
     "no policy": ("Hello.", "no policy was found; write one equation each for left, down, right, up"),
     "bad name": ("let 2x = row", "line 1: found `let 2x = row`; write `let NAME = EXPRESSION`"),
+    "cut off": ("```\n| 0 | * | up |", "line 2: the block of the policy is not closed"),
+    "no name remembered": ("left = prev(row + 1)", "prev() takes the name of one quantity"),
+    "too much remembered": ("left = prev(row, column, 1)", "prev() takes the name of one quantity"),
+    "prev alone": ("left = prev", "unknown name `prev`"),
+    "an output read": ("left = left + 1", "unknown name `left`"),
     "no equals": ("let x row", "line 1: found `let x row`; write `let NAME = EXPRESSION`"),
     "an action": ("let up = 1", "line 1: `up` is already an action; choose another name"),
     "two features but for case": ("let a = row\nlet A = row", "line 2: `A` is already a feature, `a`"),
@@ -381,58 +383,6 @@ def test_a_reply_may_say_that_it_cannot_improve_on_the_best(text: str, resigned:
     parsed = parse(text, LAKE, "table", TablePolicy.from_actions(LAKE, np.zeros(16)))
     assert (parsed.resigned, parsed.policy is None, parsed.problems) == (resigned, resigned, ())
     assert not parse(text, LAKE, "table").resigned
-
-
-# --- replies in the manner of chat models ----------------------------------------------------------------------------
-
-UP, DOWN, LEFT, RIGHT = 3, 1, 0, 2
-GOOD = {
-    "cartpole-table": {(0, 0, 0.05, 0): 1, (0, 0, -0.05, 9): 0, (0, 0, 0.01, 0.1): 1, (0, 0, 0.01, -0.1): 0},
-    "cartpole-equations": {(0, 0, 0.1, 0): 1, (0, 0, -0.1, 0): 0, (1, 0, 0, 0): 1},
-    "cartpole-feature": {(0, 0, 0.01, 0): 1, (0, 0, 0.01, -0.1): 0},
-    "cartpole-two-tables": {(0, 0, 0.01, 0): 1, (0, 0, -0.01, 0): 0},
-    "frozenlake-full": {(0,): LEFT, (1,): UP, (6,): LEFT, (7,): LEFT, (9,): DOWN, (13,): RIGHT, (14,): DOWN},
-    "frozenlake-rules": {(0,): LEFT, (4,): LEFT, (13,): RIGHT, (12,): DOWN, (9,): DOWN, (1,): UP},
-    "frozenlake-linear": {(3,): RIGHT, (12,): DOWN, (0,): LEFT},
-}
-BAD: dict[str, list[tuple[int | None, str]]] = {
-    "cartpole-wrong-cells": [(4, "column angle is out of range"), (5, "`push` is not an action"), (6, "`low` in column angle"), (6, "`1 2` in column spin"), (7, "4 cells"), (8, "`lft`")],
-    "cartpole-prose": [(None, "no policy was found")],
-    "cartpole-cut-off": [(6, "the block of the policy is not closed"), (6, "2 cells")],
-    "cartpole-wrong-name": [(2, "unknown name `angel`"), (4, "`0.5velocity` is not a number"), (5, "unknown output `forward`")],
-    "cartpole-code": [(None, "no policy was found")],
-    "frozenlake-numbered": [(1, "has a column `#`")],
-    "frozenlake-wrong-ranges": [(3, "runs backwards"), (4, "out of range"), (5, "`-1` in column row"), (6, "names no bin"), (7, "`north` is not an action")],
-    "frozenlake-other-columns": [(2, "has a column `x`"), (2, "has a column `y`")],
-    "frozenlake-revision": [(None, "14 of 16 cells have no row")],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_a_good_reply_is_read_as_meant(name):
-    task = CARTPOLE if name.startswith("cartpole") else LAKE
-    policy = read((REPLIES / f"{name}.md").read_text(encoding="utf-8"), task)
-    for observation, action in GOOD[name].items():
-        assert policy.act_one(observation) == action, observation
-    assert read(policy.to_text(), task) == policy
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_reply_is_answered_with_every_problem_and_its_line(name):
-    task = CARTPOLE if name.startswith("cartpole") else LAKE
-    found = parse((REPLIES / f"{name}.md").read_text(encoding="utf-8"), task).problems
-    assert [problem.line for problem in found] == [line for line, _ in BAD[name]]
-    for problem, (_, words) in zip(found, BAD[name], strict=True):
-        assert words in str(problem)
-
-
-@pytest.mark.parametrize(
-    ("file", "task", "at_least"),
-    [("model_cartpole_lean.md", "cartpole", 475.0), ("model_frozenlake_first.md", "frozenlake", 0.74)],
-)
-def test_a_real_reply_is_read_and_solves_its_task(file: str, task: str, at_least: float) -> None:
-    policy = read((REPLIES / file).read_text(encoding="utf-8"), load_task(task))
-    assert policygen.score(policy, episodes=50, seed=3).mean >= at_least
 
 
 # --- anything at all -------------------------------------------------------------------------------------------------

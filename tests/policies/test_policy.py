@@ -150,14 +150,6 @@ def test_a_linear_policy_reads_nan_as_zero_infinity_as_a_large_number_and_nothin
     assert np.allclose(of_other.act(np.tile(rows, (10_000, 1))), 0.4)
 
 
-def test_a_table_puts_nan_into_the_top_bin_and_a_feature_of_nan_is_zero():
-    policy = parse("| x | y | shoulder | elbow |\n| 2 | * | 1 | 0 |\n| * | * | -1 | 0 |", ARM).policy
-    assert policy.act_one([math.nan, 0.0]).tolist() == [1.0, 0.0]
-    feature = parse("let f = x*2\nbins f: -1, 1\n| f | shoulder | elbow |\n| 1 | 1 | 0 |\n| * | -1 | 0 |", ARM).policy
-    assert feature.act_one([math.nan, 0.0]).tolist() == [1.0, 0.0]
-    assert feature.act(np.array([[math.nan, 0.0], [9.0, 0.0]])).tolist() == [[1.0, 0.0], [-1.0, 0.0]]
-
-
 def test_numbers_are_clipped_to_the_action_space_and_of_equal_scores_the_first_wins():
     policy = parse("shoulder = 100*x\nelbow = 100*x", ARM).policy
     assert policy.act(np.array([[1.0, 0], [-1.0, 0]])).tolist() == [[1.0, 0.5], [-1.0, -2.0]]
@@ -316,26 +308,22 @@ def test_acting_imports_little_more_than_numpy(tmp_path):
 # --- one observation, in whatever form -------------------------------------------------------------------------------
 
 
-@EVERY_TASK
-def test_an_input_that_is_not_one_row_of_numbers_is_refused(task):
-    n = len(task.observations)
-    table, _ = constant_policies(task)
-    linear = parse("\n".join(f"{name} = {task.observation_names[0]}" for name in task.output_names), task).policy
+def test_an_input_that_is_not_one_row_of_numbers_is_refused():
+    table, linear = constant_policies(CARTPOLE)[0], parse("left = position\nright = angle", CARTPOLE).policy
+    n = 4
     row, expected = [0.0] * n, rf"expected one observation of {n} numbers, .*`policy.controller\(\)`"
     refused = {
-        f"got {n + 1} numbers": ([*row, 0.0],),
-        f"got {n - 1} numbers": (row[:-1],),
-        "got ndarray": (np.zeros((n, 2)), np.zeros(())),
-        "got int": (3,),
-        "got dict": ({f"part{i}": 0.0 for i in range(n)},),
-        "values that are not all numbers": ([None] * n,),
-        "got tuple": (tuple(np.zeros(2) for _ in range(n)),),
+        "got 5 numbers": [*row, 0.0],
+        "got ndarray": np.zeros((n, 2)),
+        "got int": 3,
+        "got dict": dict.fromkeys("abcd", 0.0),
+        "values that are not all numbers": [None] * n,
+        "got tuple": tuple(np.zeros(2) for _ in range(n)),
     }
-    for policy, (found, inputs) in itertools.product((table, linear), refused.items()):
-        for wrong in inputs:
-            with pytest.raises(PolicyError, match=expected) as refusal:
-                policy.act_one(wrong)
-            assert found in str(refusal.value)
+    for policy, (found, wrong) in itertools.product((table, linear), refused.items()):
+        with pytest.raises(PolicyError, match=expected) as refusal:
+            policy.act_one(wrong)
+        assert found in str(refusal.value)
 
 
 # --- the whole text --------------------------------------------------------------------------------------------------

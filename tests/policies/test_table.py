@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import ARM, PAIR
 
-from policygen.policies.cells import action_text, bins_text, read_action, read_bins
 from policygen.policies.table import Rule, compressed, dense_table, visible
 
 
@@ -60,13 +58,6 @@ def test_a_known_table_takes_as_few_rows_as_are_known(table, rows):
     assert rules[-1].bins == tuple(tuple(range(size)) for size in table.shape), "the most frequent action: stars"
 
 
-def test_several_actuators_are_one_action():
-    dense = np.stack([(ROW < 4).ravel(), (ROW < 4).ravel() * -0.5], axis=1)
-    rules = compressed(dense, (8, 8))
-    assert sorted(rule.action for rule in rules) == [(0.0, 0.0), (1.0, -0.5)]
-    assert np.array_equal(dense_table(rules, (8, 8), 2), dense)
-
-
 def test_rows_of_ranges_and_of_sets_cover_what_they_say_cell_by_cell():
     shape, rng = (5, 4, 6), np.random.default_rng(0)
     rules = []
@@ -80,21 +71,3 @@ def test_rows_of_ranges_and_of_sets_cover_what_they_say_cell_by_cell():
         first.append(hits[0] if hits else None)
     assert np.array_equal(actions, np.array(first, np.float64), equal_nan=True)
     assert visible(rules, shape) == tuple(rules[i] for i in sorted({hit for hit in first if hit is not None}))
-
-
-# --- entries ----------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 12).flatmap(lambda size: st.tuples(st.sets(st.integers(0, size - 1), min_size=1), st.just(size))))
-def test_bins_read_back_as_they_are_written(case):
-    bins, size = case
-    assert read_bins(bins_text(sorted(bins), size), size) == tuple(sorted(bins))
-
-
-@given(st.sampled_from([*ARM.actuators, *PAIR.actuators]), st.data())
-def test_an_action_reads_back_as_it_is_written(actuator, data):
-    if actuator.is_choice:
-        value = data.draw(st.integers(0, len(actuator.labels) - 1).map(float))
-    else:
-        value = data.draw(st.floats(actuator.low, actuator.high))
-    assert read_action(action_text(actuator, value), actuator) == value

@@ -15,12 +15,11 @@ from searched import searched, texts
 from support import ALWAYS_LEFT, ALWAYS_RIGHT, LEANING, Written, fenced
 
 import policygen
-from policygen.episodes.buffer import ReplayBuffer, count_visits
-from policygen.episodes.evidence import Episode, Relevance, make_episodes
+from policygen.episodes.buffer import ReplayBuffer
+from policygen.episodes.evidence import Relevance, make_episodes
 from policygen.episodes.score import Score
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import TemplateError
-from policygen.policies.features import cell_reader
 from policygen.policies.parse import parse
 from policygen.prompts.evidence import (
     LEAST_EPISODES,
@@ -32,7 +31,6 @@ from policygen.prompts.evidence import (
     ranked,
     reader_for,
     refused_view,
-    visit_views,
 )
 from policygen.prompts.filters import FILTERS
 from policygen.prompts.render import render_prompt, shortened, template_variables
@@ -399,19 +397,6 @@ def test_visits_are_those_of_the_best_policy_and_told_only_where_chance_does_not
             assert view["other"] == ""
     order = [(-view["ends_soon"], -view["visits"]) for view in views]
     assert order == sorted(order)
-
-
-def test_noise_is_not_told() -> None:
-    task = policygen.load_task("cartpole")
-    rng = np.random.default_rng(1)
-    buffer = ReplayBuffer()
-    for seed in range(20):  # one step each, in one cell, an action and a reward by chance
-        rewards = rng.normal(size=1).astype(np.float32)
-        actions = rng.integers(0, 2, 1).astype(np.int16)
-        observations = np.zeros((2, 4), np.float32)
-        buffer.add([Episode(1, Trajectory(observations, actions, rewards, float(rewards[0]), seed, True, False))])
-    reader = cell_reader(task, task.grid)
-    assert visit_views(reader, *count_visits(buffer, reader), 16) == []
 
 
 def test_actions_that_are_random_numbers_are_not_counted() -> None:

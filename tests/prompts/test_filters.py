@@ -82,14 +82,6 @@ def test_a_coarse_view_of_a_part_stays_in_its_fifth_of_the_episode(swing: Episod
     assert steps(FILTERS["coarse"](swing, 3, 1)) == [40, 60, 79]
 
 
-def test_a_sample_is_evenly_spaced_with_both_ends() -> None:
-    sample = FILTERS["sample"]
-    assert sample(range(10), 4) == [0, 3, 6, 9]
-    assert sample(range(3), 9) == [0, 1, 2]
-    assert sample([1, 2, 3], 1) == [3]
-    assert sample([], 4) == []
-
-
 def test_columns_keep_what_is_observed_what_decides_and_what_went_wrong(fall: EpisodeView) -> None:
     everything = FILTERS["columns"](fall, 40)
     assert everything == ["step", "position", "velocity", "angle", "spin", *fall.outputs, "reward"]

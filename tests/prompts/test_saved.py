@@ -54,20 +54,10 @@ sys.stdout.buffer.write("\\0".join(message.content for message in prompt.message
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "replies", "shown"),
-    [
-        ("hopper", "linear", ["hip_torque = 0.1*lean\nknee_torque = 0\nankle_torque = 0"], "foot_height"),
-        ("cartpole", "table", [ALWAYS_LEFT, FALLING, LEANING], "## What actions led to"),
-    ],
-)
-def test_a_prompt_needs_no_simulator(name: str, kind: str, replies: list[str], shown: str, tmp_path: Path) -> None:
-    if name == "hopper":
-        pytest.importorskip("mujoco")
-    episodes = 8 if name == "cartpole" else 2
-    settings = {"policy": kind, "episodes": episodes, "warmup_episodes": episodes, "final_episodes": 2}
-    provider = Written(replies)
-    folder = made(name, tmp_path, provider, iterations=len(replies), refine="none", fragility=False, **settings)
+def test_a_prompt_needs_no_simulator(tmp_path: Path) -> None:
+    settings = {"policy": "table", "episodes": 8, "warmup_episodes": 8, "final_episodes": 2}
+    provider = Written([ALWAYS_LEFT, FALLING, LEANING])
+    folder = made("cartpole", tmp_path, provider, iterations=3, refine="none", fragility=False, **settings)
     child = subprocess.run(
         [sys.executable, "-c", WITHOUT_SIMULATORS, str(folder)], capture_output=True, timeout=300, check=False
     )
@@ -76,4 +66,4 @@ def test_a_prompt_needs_no_simulator(name: str, kind: str, replies: list[str], s
     search.best_score, search.validation = search.best.score, None
     rendered = render_prompt(search.context(config), config)
     assert child.stdout.decode() == "\0".join(message.content for message in rendered.messages)
-    assert shown in rendered.messages[-1].content
+    assert "## What actions led to" in rendered.messages[-1].content

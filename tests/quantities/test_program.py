@@ -130,14 +130,6 @@ def of_names(row: Operation, count: int) -> Call:
     return Call(row.name, tuple(map(Name, LETTERS[:count])))
 
 
-def test_a_name_means_one_operation():
-    names = [name for row in ROWS for name in (row.name, *row.aliases)]
-    assert len(names) == len(set(names))
-    symbols = [row.syntax for row in ROWS if row.syntax]
-    assert len(symbols) == len(set(symbols))
-    assert set(FUNCTIONS.values()) | {row for row in ROWS if row.level} == set(OPERATIONS.values())
-
-
 @EVERY_ROW
 def test_an_operation_of_a_row_and_of_columns_is_within_four_units_of_its_definition(row):
     for count in {row.fewest, min(row.most, 4)}:
