@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - cases are easier to compare with one on a line
-"""Replies read into policies, or into all their problems."""
+"""Replies read into policies, or into all their problems: it tests `policies.cells`, too."""
 
 from __future__ import annotations
 
