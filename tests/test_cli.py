@@ -373,3 +373,14 @@ def test_a_name_that_no_file_should_have_is_one_sentence_wherever_it_enters(what
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("to", "word"), [("c", "int frozenlake_act("), ("python", "def act(")])
+def test_export_prints_or_writes(to: str, word: str, lake_run: Path, tmp_path: Path, line: Line) -> None:
+    best = lake_run / "best.json"
+    printed = line("export", best, "--to", to)
+    assert printed.code == 0, printed.err
+    assert word in printed.out
+    written = line("export", best, "--to", to, "-o", "policy.out")
+    assert written.out.strip() == "policy.out"
+    assert (tmp_path / "policy.out").read_text() == printed.out

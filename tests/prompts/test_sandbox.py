@@ -106,6 +106,21 @@ def test_even_what_slips_in_cannot_be_used(small: tuple[Context, RunConfig], tmp
     assert not target.exists()
 
 
+def test_no_template_changes_what_the_search_knows(small: tuple[Context, RunConfig]) -> None:
+    for text in ("{% set task.name = 'x' %}", "{% do attempts.clear() %}", "{{ best.played[0].clear() }}"):
+        written(text)
+        with pytest.raises(TemplateError):
+            render_prompt(*small)
+
+
+def test_templates_only_get_at_templates(small: tuple[Context, RunConfig], tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("hush")
+    for name in ("../secret.txt", str(tmp_path / "secret.txt"), "secret.txt"):
+        written(f'{{% include "{name}" %}}')
+        with pytest.raises(TemplateError, match="there is no template"):
+            render_prompt(*small)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jinja2
 import pytest
 from searched import searched, shallow, texts, written
 from support import ALWAYS_DOWN, ALWAYS_RIGHT, CHECKOUT, Written
 
+import policygen
 from policygen.errors import TemplateError
+from policygen.policies.lines import Problem
 from policygen.prompts import sections
-from policygen.prompts.render import render_prompt
+from policygen.prompts.render import Show, render_prompt, template_variables
 from policygen.prompts.sections import Section, add_section
 from policygen.prompts.templates import render_template, used_templates
 from policygen.runs.config import RunConfig
@@ -171,3 +174,48 @@ def test_an_error_in_an_included_template_names_that_file(small: tuple[Context, 
     written("{# #}\n{{ nothing }}", "_grid")
     with pytest.raises(TemplateError, match=r"^templates/_grid.j2, line 2: 'nothing' is undefined: "):
         render_prompt(*small)
+
+
+# --- the shipped templates -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [("cartpole", "linear"), ("frozenlake", "table")], ids="-".join)
+def test_every_shipped_template_is_sound_and_used(case: tuple[str, str]) -> None:
+    later = searched(*case, iterations=3)
+    shipped = Path(policygen.__file__).parents[1] / "templates"
+    variables = {
+        **template_variables(*later),
+        "show": Show(),
+        "problems": (Problem(1, "a", "b"),),
+        "reply_lines": ["x"],
+        # What a model at the wheel is asked with.
+        **{"problem": "it is empty", "form": "left | right", "memory": 1, "recent": (), "now": ()},
+        # What a model on call is asked with.
+        **{"room": "KeyInBox", "coloured": False, "seen": (), "carried": ""},
+    }
+    # What parts of a section are given by the template that includes them.
+    variables |= {"e": variables["best_episodes"][0], "a": variables["attempts"][0], "left": "", "wide": False}
+    variables |= {"inner": ["action"], "fields": ["steps", "action"]}
+    variables["tuning"] = {"method": "coordinate", "episodes": 60, "left": None, "steps_left": None}
+    for path in shipped.glob("*.j2"):
+        assert render_template(path.stem, variables)
+        jinja2.Environment().parse(path.read_text())
+    included = "".join(path.read_text() for path in shipped.glob("*.j2"))
+    for path in shipped.glob("_*.j2"):
+        assert path.name in included or path.stem[1:] in sections.SECTIONS
+
+
+@pytest.mark.parametrize("case", [("cartpole", "linear"), ("frozenlake", "table")], ids="-".join)
+def test_a_section_is_left_out_by_removing_its_line(case: tuple[str, str]) -> None:
+    context, config = searched(*case, iterations=3)
+    name = "improve"
+    whole = texts(render_prompt(context, config))[1]
+    lines = SHIPPED[name].splitlines()
+    for line in [line for line in lines if line.startswith("{% include")]:
+        path = written("\n".join(one for one in lines if one != line), name)
+        assert len(texts(render_prompt(context, config))[1]) <= len(whole)
+        path.unlink()
+    for part in ("_best.j2", "_history.j2", "_episodes_", "_worst_", "_best_", "_turn.j2"):
+        path = written("\n".join(one for one in lines if part not in one), name)
+        assert len(texts(render_prompt(context, config))[1]) < len(whole) - 100
+        path.unlink()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chat_server import ChatServer
-from support import ALWAYS_DOWN, BEST_LAKE, LEANING, Line, Written, fenced, the_run, transcript_of
+from support import ALWAYS_DOWN, BEST_LAKE, LEANING, Line, Written, attempts_of, fenced, the_run, transcript_of
 
 import policygen
 from policygen.errors import PolicyError, UsageError
@@ -184,3 +184,13 @@ def test_the_command_on_the_page_begins_with_it_too(line: Line) -> None:
     assert again.attempts()[1].policy == logbook.attempts()[1].policy
     assert "# by hand" in str(again.config().start)
     assert again.task().perturb == logbook.task().perturb != ()
+
+
+def test_a_replay_with_another_template_scores_the_same_and_is_averaged_with_no_other() -> None:
+    first = recorded()
+    shipped = find_resource("templates", "improve", ".j2")
+    Path("templates").mkdir()
+    shutil.copy(shipped, "templates/mine.j2")
+    again = policygen.run("frozenlake", llm=f"replay:{first}", template="mine", out="again", **QUICK).folder
+    assert attempts_of(again)[1]["score"]["mean"] == attempts_of(first)[1]["score"]["mean"]
+    assert len(labels(first, again)) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -143,3 +144,52 @@ def test_the_optimum_of_a_slippery_task_is_that_of_its_best_table(name, labels, 
     assert task.optimum.value == pytest.approx(score.mean, abs=1e-5)
     assert best(name)[0] == pytest.approx(bound, abs=1e-5)
     assert str(bound) in task.optimum.source
+
+
+# --- blackjack, which publishes no transitions -----------------------------------------------------------------------
+
+CARDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10)
+
+
+def total(hard, ace):
+    """The sum of a hand whose aces count 1 in `hard`."""
+    return hard + 10 if ace and hard + 10 <= 21 else hard
+
+
+@cache
+def dealt(hard, ace, count):
+    """Probability of each (sum or 0 if above 21, whether the first two cards made 21) that the dealer ends with."""
+    score = total(hard, ace)
+    if count >= 2 and score >= 17:
+        return {(score if score <= 21 else 0, count == 2 and score == 21): 1.0}
+    ends = Counter()
+    for card in CARDS:
+        for end, probability in dealt(hard + card, ace or card == 1, count + 1).items():
+            ends[end] += probability / len(CARDS)
+    return ends
+
+
+@cache
+def sticking(score, natural, shown):
+    ends = dealt(shown, shown == 1, 1)
+    return sum(
+        p * (1 if natural and not dealers else (score > other) - (score < other))
+        for (other, dealers), p in ends.items()
+    )
+
+
+@cache
+def playing(hard, ace, shown, natural=False):
+    """The best expected outcome of a hand: of sticking, or of taking a card."""
+    if hard > 21:
+        return -1.0
+    hitting = sum(playing(hard + card, ace or card == 1, shown) for card in CARDS) / len(CARDS)
+    return max(sticking(total(hard, ace), natural, shown), hitting)
+
+
+def test_the_optimum_of_blackjack_is_the_expectation_over_all_cards():
+    deals = [(a + b, 1 in (a, b), shown) for a in CARDS for b in CARDS for shown in CARDS]
+    mean = np.mean([playing(h, ace, shown, total(h, ace) == 21) for h, ace, shown in deals])
+    stated = load_task("blackjack").optimum.value
+    assert stated <= mean
+    assert stated == pytest.approx(mean, abs=1e-5)
