@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium as gym
 
 from policygen.episodes.exact import finite_mdp
-from policygen.episodes.race import Course, Entrant
+from policygen.episodes.race import Course, Scorer
 from policygen.episodes.score import Score, episode_seeds
 from policygen.episodes.simulator import ParallelSimulator
 from policygen.errors import PolicyError, UsageError
@@ -251,7 +251,7 @@ def score(policy: Policy, task: Any = None, *, episodes: int = 100, seed: int = 
 @contextmanager
 def contenders(
     policies: Sequence[Policy], task: Any, *, episodes: int, seed: int, trust: bool
-) -> Iterator[list[Entrant]]:
+) -> Iterator[list[Scorer]]:
     """Yield policies, ready to play the episodes of `score`, which names the arguments and errors."""
     if episodes < 2:
         raise UsageError(f"a score with an interval needs at least 2 episodes, not {episodes}")
@@ -269,7 +269,7 @@ def contenders(
         course = Course(
             played, episode_seeds(seed, "evaluation", episodes), players.play, players.engine, finite_mdp(played)
         )
-        yield [course.entrant(policy) for policy in policies]
+        yield [course.scorer(policy) for policy in policies]
 
 
 def film(

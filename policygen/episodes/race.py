@@ -1,4 +1,4 @@
-"""Races of two policies on shared seeds: hard requirements first, then returns; longer while undecided."""
+"""Races of two policies on shared seeds: compare hard requirements, then returns; add episodes while undecided."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from policygen.episodes.trajectory import Trajectory
 from policygen.policies.policy import Policy
 from policygen.tasks.task import Task
 
-LEAST_P = 1e-4  # smaller p-values are printed as `< 0.0001`
-Entrant = Callable[[int], Score]
-"""A contender in a race: returns its score over the first n shared seeds, or over fewer if its budget runs out."""
+MIN_SHOWN_P = 1e-4  # smaller p-values are printed as `< 0.0001`
+Scorer = Callable[[int], Score]
+"""A function from n to a contender's score over the first n shared seeds (fewer if its budget runs out)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The one-sided p-values of the paired test at which a race is decided.
+    """The significance levels of the one-sided paired test that decides a race.
 
     Attributes:
-        gain, loss: the levels of a gain and of a loss. With a `loss` of 1, a challenger that is not ahead has lost.
-        last: the level of a gain after `most` episodes, the largest number.
+        gain, loss: the levels of a gain and of a loss. With a `loss` of 1, a challenger that is behind has lost,
+            however small the difference.
+        last: replaces `gain` once `most` episodes are played.
     """
 
     gain: float = 0.05
@@ -44,7 +45,7 @@ class Levels:
 
 @dataclass
 class Course:
-    """The seeds that contenders share, and their episodes on them; no contender plays a seed twice.
+    """The episodes of all contenders on one list of seeds; each contender plays each seed at most once.
 
     Attributes:
         task: the task whose requirements are counted.
@@ -64,12 +65,12 @@ class Course:
         self._played: dict[int, tuple[Policy, list[Trajectory]]] = {}
         self.count = 0  # episodes played so far
 
-    def entrant(self, contender: Policy) -> Entrant:
-        """Return a policy as a contender of races."""
+    def scorer(self, contender: Policy) -> Scorer:
+        """Return the scorer of a policy."""
         return partial(self.score, contender)
 
     def played(self, contender: Policy) -> list[Trajectory]:
-        """Return the episodes that a contender has played so far, as a list that grows."""
+        """Return the live list of a contender's episodes; `episodes` appends to it."""
         return self._played.setdefault(id(contender), (contender, []))[1]
 
     def episodes(self, contender: Policy, count: int) -> list[Trajectory]:
@@ -86,7 +87,7 @@ class Course:
         self._played.pop(id(contender), None)
 
     def score(self, contender: Policy, count: int) -> Score:
-        """Return the exact score, or the one over the first `count` seeds, with violations of requirements."""
+        """Return the exact score if the MDP is known, otherwise the score over the first `count` seeds."""
         exact = exact_score(contender, self.mdp, self.task.max_steps) if self.mdp is not None else None
         if exact is not None and not self.task.requirements:
             return exact
@@ -95,7 +96,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """The scores of two policies, exact or on the same seeds, with violations of the task's requirements."""
+    """The result of a race: both scores, exact or on the same seeds, with violations of the task's requirements."""
 
     challenger: Score
     incumbent: Score
@@ -108,7 +109,10 @@ class Race:
 
     @property
     def excess(self) -> float:
-        """The challenger's excess violations minus the incumbent's; any difference decides the race."""
+        """The challenger's excess violations minus the incumbent's; any difference decides the race.
+
+        Excess violations are the share of episodes beyond the allowed share, summed over the hard requirements.
+        """
         return excess(self.challenger.violations) - excess(self.incumbent.violations)
 
     @property
@@ -125,18 +129,18 @@ class Race:
     def verdict(self) -> Literal["better", "worse", "equal", "undecided"]:
         """The challenger's result: fewer excess violations of hard requirements win, whatever the returns.
 
-        If they are equal, sampled returns decide if their difference is significant; exact returns always decide.
+        If they are equal, sampled returns count only if their difference is significant; exact returns always count.
         """
         if self.excess:
             return "worse" if self.excess > 0 else "better"
-        found, levels = self.gain, self.levels
+        paired, levels = self.gain, self.levels
         if self.is_exact:
-            return "equal" if abs(found.gain) <= ROUNDING else "better" if found.gain > 0 else "worse"
-        if found.gain > 0 and found.p <= (levels.last if self.episodes == levels.most else levels.gain):
+            return "equal" if abs(paired.gain) <= ROUNDING else "better" if paired.gain > 0 else "worse"
+        if paired.gain > 0 and paired.p <= (levels.last if self.episodes == levels.most else levels.gain):
             return "better"
-        if not found.gain > 0 and levels.loss >= 1:
-            return "equal" if found.gain == 0 else "worse"
-        if found.gain < 0 and difference(self.incumbent, self.challenger).p <= levels.loss:
+        if not paired.gain > 0 and levels.loss >= 1:
+            return "equal" if paired.gain == 0 else "worse"
+        if paired.gain < 0 and difference(self.incumbent, self.challenger).p <= levels.loss:
             return "worse"
         return "undecided"
 
@@ -145,25 +149,25 @@ class Race:
         verdict, basis = self.verdict, " (exact)" if self.is_exact else f" on {self.episodes} paired episodes"
         if self.excess:
             violations = (self.challenger if self.excess > 0 else self.incumbent).violations
-            worst = max(violations, key=lambda one: one.excess)
+            worst = max(violations, key=lambda violation: violation.excess)
             own, others = (
-                next((one.violated for one in score.violations if one.name == worst.name), 0)
+                next((violation.violated for violation in score.violations if violation.name == worst.name), 0)
                 for score in (self.challenger, self.incumbent)
             )
             return f"{verdict}: it violates `{worst.name}` in {own} of {worst.episodes} episodes, the other in {others}"
         if verdict == "equal":
             return verdict + basis
         ahead = self.gain.gain > 0
-        found = self.gain if ahead else difference(self.incumbent, self.challenger)
-        interval = f" [{number(found.gain - found.half)}, {number(found.gain + found.half)}]" if found.half else ""
-        amount, p = f"by {number(found.gain)}{interval}", ""
+        paired = self.gain if ahead else difference(self.incumbent, self.challenger)
+        interval = f" [{number(paired.gain - paired.half)}, {number(paired.gain + paired.half)}]" if paired.half else ""
+        amount, p = f"by {number(paired.gain)}{interval}", ""
         if not self.is_exact:
-            p = f", one-sided p = {found.p:.2g}" if found.p >= LEAST_P else f", one-sided p < {LEAST_P:.4f}"
-        if verdict == "worse" and not found.gain > found.half:
+            p = f", one-sided p = {paired.p:.2g}" if paired.p >= MIN_SHOWN_P else f", one-sided p < {MIN_SHOWN_P:.4f}"
+        if verdict == "worse" and not paired.gain > paired.half:
             return f"not better: behind {amount}{basis}{p}"
         if verdict != "undecided":
             return f"{verdict} {amount}{basis}{p}"
-        if not found.gain:
+        if not paired.gain:
             return f"no difference{basis}"
         return f"undecided after {self.episodes} paired episodes: {'ahead' if ahead else 'behind'} {amount}{p}"
 
@@ -177,28 +181,29 @@ class Race:
         return -self.gain.gain > margin * max(abs(self.incumbent.mean), self.incumbent.std)
 
 
-def race(challenger: Entrant, incumbent: Entrant, lengths: Iterable[int], levels: Levels = Levels()) -> Race:
-    """Race two contenders over the first number of episodes in `lengths`, and over the next one while undecided.
+def race(challenger: Scorer, incumbent: Scorer, lengths: Iterable[int], levels: Levels = Levels()) -> Race:
+    """Race two contenders for `lengths[0]` episodes; while undecided, go on to the next length.
 
     Args:
-        lengths: one or more increasing numbers of episodes. If a contender has fewer, both are compared on those.
+        lengths: one or more increasing numbers of episodes. If a contender has fewer, both are compared
+            on that many.
 
     Raises:
         EnvironmentFault: the environment failed.
     """
     for count in lengths:
-        found = on_common_episodes(challenger(count), incumbent(count), levels)
-        if found.verdict != "undecided":
+        result = compare_on_common_episodes(challenger(count), incumbent(count), levels)
+        if result.verdict != "undecided":
             break
-    return found
+    return result
 
 
-def on_common_episodes(challenger: Score, incumbent: Score, levels: Levels) -> Race:
+def compare_on_common_episodes(challenger: Score, incumbent: Score, levels: Levels) -> Race:
     """Compare two scores on the seeds that both have; one may have fewer because its budget ran out."""
     common = min((score.episodes for score in (challenger, incumbent) if not score.exact), default=0)
     return Race(first_episodes(challenger, common), first_episodes(incumbent, common), levels)
 
 
 def lengths_up_to(episodes: int) -> tuple[int, int]:
-    """Return the lengths of a race over at most `episodes`: a fifth, which shows large differences, and all."""
+    """Return two race lengths: a fifth of `episodes` (at least 2), enough to show large differences, then all."""
     return max(2, episodes // 5), episodes

@@ -15,11 +15,11 @@ from policygen.episodes.signals import largest_rise
 from policygen.prompts.evidence import STILL, EpisodeView
 from policygen.quantities.text import format_number, to_digits
 
-SELDOM = 0.1  # a quantity that changes in at most this share of the steps is a set-point or a switch
+MAX_CHANGE_SHARE = 0.1  # a quantity that changes in at most this share of the steps is a set-point or a switch
 LEAST_SHOWN = 40  # the largest number of a column is at least so many units of the last decimal place
 LEAST_OF_RANGE = 20  # the range of a column is so many, if four digits suffice
-MOST_OF_A_CODE = 99_999  # whole numbers up to this one are never rounded
-MOST_FOLLOWED = 3  # quantities that choose a window if no quantity changes seldom
+MAX_CODE = 99_999  # whole numbers up to this one may be codes of categories and are not rounded
+MAX_QUANTITIES = 3  # that determine the `change` window if none is a set-point or switch
 
 
 def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[str, Any]]:
@@ -40,6 +40,7 @@ def _window(episode: EpisodeView, rows: int, where: str = "end") -> list[dict[st
 
 
 def _fault(episode: EpisodeView, rows: int, last: int) -> int:
+    """Return the first step of the window `fault`; it may be negative."""
     if episode.anomaly is not None:
         return episode.anomaly.step - 2 * rows // 3
     if episode.failed or last == 0:
@@ -49,7 +50,7 @@ def _fault(episode: EpisodeView, rows: int, last: int) -> int:
         return int(np.argmin(summed[rows:] - summed[:-rows]))
     width = max(rows, episode.length // PARTS)
     start = max(0, found.first - width)
-    before = [0.0] * max(0, width - found.first)  # no losses before the episode: they can begin with its first step
+    before = [0.0] * max(0, width - found.first)  # zeros, so that a rise can start at step 0
     return start - len(before) + largest_rise([*before, *episode.lost[start : found.last + 1]], width) - 2 * rows // 3
 
 
@@ -79,12 +80,12 @@ def _change(episode: EpisodeView, rows: int) -> tuple[Sequence[str], int]:
     jumps = {}
     for name, values in columns.items():
         moves = np.abs(np.diff(values))
-        if np.mean(moves > 0) <= SELDOM:
+        if np.mean(moves > 0) <= MAX_CHANGE_SHARE:
             jumps[name] = float(moves.max() / np.ptp(values)), int(moves.argmax()) + 1
     if jumps:
         name = max(jumps, key=lambda name: jumps[name][0])
         return [name], jumps[name][1] - rows // 4
-    names = [name for name in episode.relevant if name in columns][:MOST_FOLLOWED] or list(columns)
+    names = [name for name in episode.relevant if name in columns][:MAX_QUANTITIES] or list(columns)
     table = np.stack([columns[name] / np.ptp(columns[name]) for name in names]) if names else np.zeros((1, rows))
     windows = np.lib.stride_tricks.sliding_window_view(table, max(1, min(rows, table.shape[1])), axis=1)
     return names, int(np.ptp(windows, axis=2).sum(axis=0).argmax())
@@ -120,7 +121,7 @@ def _condensed(episode: EpisodeView, rows: int, where: str = "end") -> list[dict
 def _cycle(episode: EpisodeView, rows: int) -> list[dict[str, Any]]:
     """Return one period of the reference signal in the middle of the episode, in `rows` equal parts.
 
-    Of a period of at most 2 * `rows` steps, the first `rows` steps are returned as they are.
+    If the period has at most 2 * `rows` steps, return its first `rows` steps, unmerged.
     """
     period = next(signal.period for signal in episode.signals if signal.name == episode.reference) or 0
     first = max(0, (episode.length - period) // 2)
@@ -173,7 +174,7 @@ def _coarse(episode: EpisodeView, rows: int, part: int | None = None) -> list[di
 
 
 def _sample(items: Sequence[Any], n: int) -> list[Any]:
-    """Return `n` evenly spaced items, the first and the last included."""
+    """Return `n` evenly spaced items, the first and the last included (only the last if `n` is 1)."""
     if len(items) <= n:
         return list(items)
     if n <= 1:
@@ -191,14 +192,14 @@ def _columns(episode: EpisodeView, most: int) -> list[str]:
 
 
 def fitting(sizes: Iterable[int], room: int | float) -> int:
-    """Return how many items of these sizes fit into `room`, at least one."""
+    """Return how many leading items of these sizes fit into `room`, at least one."""
     return max(1, sum(total <= room for total in itertools.accumulate(sizes)))
 
 
 def _within(lines: Sequence[str], characters: int) -> list[str]:
     """Return the first lines, of at most `characters` in total, and a line that counts the others.
 
-    Only the first line is cut if it is too long. Without characters there are no lines.
+    If even the first line is too long, it is cut. With `characters` <= 0, return nothing.
     """
     if characters <= 0:
         return []
@@ -264,7 +265,7 @@ def _moves(tuned: Mapping[str, Sequence[tuple[float, float]]], most: int = 3) ->
 def _items(text: str, characters: int, separator: str = "; ", more: int = 0) -> str:
     """Shorten a list in a text to its first items, of at most `characters`, and count those left out.
 
-    Only the first item is cut if it is too long. `more` items were left out before.
+    If even the first item is too long, it is cut. `more` counts items that the text already leaves out.
     """
     items = text.split(separator)
     count = fitting((len(item) + len(separator) for item in items), characters + len(separator))
@@ -279,8 +280,8 @@ def _cut(text: str, characters: int, end: str = " ...") -> str:
 
 
 def _is_code(value: float | np.floating[Any]) -> bool:
-    """Whether a number may be a code: a whole number of at most `MOST_OF_A_CODE`."""
-    return abs(float(value)) <= MOST_OF_A_CODE and float(value).is_integer()
+    """Whether a number may be a code: a whole number of at most `MAX_CODE`."""
+    return abs(float(value)) <= MAX_CODE and float(value).is_integer()
 
 
 def _brief(value: Any, digits: int = 3) -> str:
@@ -298,7 +299,7 @@ def _brief(value: Any, digits: int = 3) -> str:
     return str(value)
 
 
-# By name, without the underscore.
+# The functions by their names in templates, which lack the underscore.
 FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__[1:]: function
     for function in (

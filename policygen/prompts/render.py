@@ -39,12 +39,12 @@ from policygen.runs.state import Context
 from policygen.runs.tuning import LAST_SIGNIFICANCE, PROLONGATIONS, SIGNIFICANCE
 from policygen.tasks.task import Task
 
-MOST_STARTS = 8  # episodes whose first observation is shown with their return
+MAX_STARTS = 8  # episodes whose first observation is shown with their return
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """How much templates show of each thing. The amounts shrink step by step until the prompt fits its budget."""
+    """Limits on what templates show, lowered step by step until the prompt fits its budget of tokens."""
 
     best: int = 2  # best episodes
     worst: int = 3  # worst episodes
@@ -54,8 +54,8 @@ class Show:
     changes: int = 600  # characters of the changes in an attempt
     history: int = 20  # attempts
     visits: int = 16  # actions and what they led to
-    facts: int = 6_000  # characters
-    prose: int = 6_000
+    facts: int = 6_000  # characters of facts about the task
+    prose: int = 6_000  # characters of the task's description
     about: int = 1  # 0 leaves out the descriptions of observations and actions, but not their names
     details: int = 8_000  # characters of the bins of a quantity, of a plant, and of lists of constants
     comments: int = 4_000  # characters of each comment
@@ -63,7 +63,7 @@ class Show:
 
 
 _FULL = Show()
-MOST_BESIDE_BINS = 6  # with more observations, a line of an episode has their bins only
+MAX_OBSERVATIONS_IN_ROW = 6  # with more, a line of an episode has their cell only
 ROUNDS = 10  # steps in which evidence shrinks to its minimum
 # Evidence shrinks first, to these minima.
 _SHRINK = (
@@ -76,8 +76,8 @@ _SHRINK = (
     ("best", 1),
     ("worst", 1),
 )
-# Then these shrink one after the other: facts that explain the numbers, such as lengths and masses, after the columns
-# of numbers, and last the best policy, which a reply may revise.
+# Then these shrink in this order: columns of numbers before the facts that explain them (such as lengths and masses),
+# and the best policy last, because the reply may revise it.
 _SHRINK_LAST = (
     ("columns", 16),
     ("prose", 2_500),
@@ -101,29 +101,29 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     if context.kind == "linear":
         grid = None
     reader = reader_for(task, grid, incumbent)
-    best, highest = context.best, _unlike(context.buffer.best(KEPT_EXTREMES))[: _FULL.best]
-    # The worst episodes are those of the best policy; before there is a policy, those of all episodes. Episodes that
+    best, highest = context.best, _distinct(context.buffer.best(KEPT_EXTREMES))[: _FULL.best]
+    # The worst episodes are chosen from the best policy's; before there is a policy, from all. Episodes that
     # reached their goal are left out, unless all did.
     own = context.buffer.of_attempt(best.number, len(best.played)) if best is not None else list(context.buffer)
     own.sort(key=lambda e: e.trajectory.episode_return)
     # An episode with the best possible return needs no explanation.
     target = task.optimum.value if task.optimum is not None else task.solved
     poor = [e for e in own if e not in highest and (target is None or e.trajectory.episode_return < target)]
-    lost = [e for e in poor if not e.reached]
-    worst = _unlike(lost or poor)[: _FULL.worst]
-    if config.ablate == "knowledge":  # names of reward terms and of feet are knowledge, too
+    failed = [e for e in poor if not e.reached]
+    worst = _distinct(failed or poor)[: _FULL.worst]
+    if config.ablate == "knowledge":  # reward terms and unobserved names (such as a walker's feet) count as knowledge
         highest, own, worst = (
             [replace(e, trajectory=replace(e.trajectory, terms=()), unobserved=()) for e in some]
             for some in (highest, own, worst)
         )
-    since = best.number if best is not None else 0, len(own)  # changes with the best policy's episodes
+    cache_key = best.number if best is not None else 0, len(own)  # new whenever the best policy or its episodes change
     usual = None
     if context.kind == "linear":
-        usual = context.buffer.cached(("usual", *since), lambda: usual_ranges_of(own, reader))
+        usual = context.buffer.cached(("usual", *cache_key), lambda: usual_ranges_of(own, reader))
     # Random actions visit more states than a single policy does.
     varied = [*own, *context.buffer.of_attempt(0)] if best is not None else own
     relevance = context.buffer.cached(
-        ("relevance", *since),
+        ("relevance", *cache_key),
         lambda: (
             relevance_of(varied, task)
             if context.kind == "linear"
@@ -165,7 +165,7 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
         "episodes_shown": config.episodes_shown,
         "best_episodes": [viewed(e) for e in highest],
         "worst_episodes": [viewed(e, mean=mean) for e in worst],
-        "account": context.buffer.cached(("account", *since, config.ablate), lambda: account(own, task.max_steps))
+        "account": context.buffer.cached(("account", *cache_key, config.ablate), lambda: account(own, task.max_steps))
         if best is not None
         else None,
         "step_pays": float(rewards[0]) if len(rewards) == 1 else None,
@@ -189,21 +189,21 @@ def template_variables(context: Context, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _unlike(episodes: Sequence[Episode]) -> list[Episode]:
-    """Return the episodes without those that have the return and the length of an earlier one."""
+def _distinct(episodes: Sequence[Episode]) -> list[Episode]:
+    """Return the episodes without those with the same return and length as an earlier one."""
     return list({(e.trajectory.episode_return, e.trajectory.length): e for e in reversed(episodes)}.values())[::-1]
 
 
 def _starts(trajectories: Sequence[Trajectory], task: Task) -> list[dict[str, Any]]:
-    """Return first observations and returns of at most MOST_STARTS evenly chosen episodes, in their order.
+    """Return first observations and returns of at most MAX_STARTS evenly spaced episodes, in order.
 
-    Observations that start with one value in all episodes are left out; if all do, the list is empty.
+    Observations with the same first value in all episodes are left out; the list is empty if all are.
     """
     first = np.array([t.observations[0, : len(task.observations)] for t in trajectories], np.float64)
     names = [(i, o.name) for i, o in enumerate(task.observations) if np.ptp(first[:, i]) > 0]
     return [
         {"start": {name: float(first[k, i]) for i, name in names}, "episode_return": trajectories[k].episode_return}
-        for k in FILTERS["sample"](range(len(trajectories)), MOST_STARTS)
+        for k in FILTERS["sample"](range(len(trajectories)), MAX_STARTS)
         if names
     ]
 
@@ -216,7 +216,7 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
 
     Raises TemplateError if a template is broken or even the shortest prompt does not fit.
     """
-    prompt = _fitting(template_variables(context, config), config)
+    prompt = _fit_to_budget(template_variables(context, config), config)
     system, request = prompt.messages
     room = (config.prompt_tokens - prompt.estimated_tokens) * CHARACTERS_PER_TOKEN
     turns: list[Message] = []
@@ -228,8 +228,8 @@ def render_prompt(context: Context, config: RunConfig, earlier: Sequence[Message
     return Prompt((system, *turns, request), context, comments=context.comments)
 
 
-def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
-    """Return the prompt that shows most within the budget, by bisection: showing less seldom makes a prompt longer."""
+def _fit_to_budget(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
+    """Return the longest prompt within the budget, by bisection: lowering limits almost never lengthens a prompt."""
     best: View | None = variables["best"]
 
     @functools.cache
@@ -242,7 +242,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
     def fits(show: Show) -> bool:
         return shown(show).estimated_tokens <= config.prompt_tokens
 
-    # No steps that would not shorten this policy.
+    # Start from the policy's own length: a higher limit shows no more.
     full = replace(_FULL, policy=min(_FULL.policy, len(best["text"]))) if best is not None else _FULL
     if fits(full):
         return shown(full)
@@ -257,7 +257,7 @@ def _fitting(variables: Mapping[str, Any], config: RunConfig) -> Prompt:
 
 
 def _fields(variables: Mapping[str, Any], show: Show) -> list[str]:
-    """Return the fields of an episode's lines; none without episodes."""
+    """Return the fields to show for each step of an episode; empty if no episode is shown."""
     task, episodes = variables["task"], [*variables["worst_episodes"][:1], *variables["best_episodes"][:1]]
     if not episodes:
         return []
@@ -265,7 +265,7 @@ def _fields(variables: Mapping[str, Any], show: Show) -> list[str]:
         inner = FILTERS["columns"](episodes[0], show.columns)[1:-1]
         return ["steps", *inner, "total"]
     grid, names = variables["grid"], list(task["observation_names"])
-    fields = names if not grid or len(names) <= MOST_BESIDE_BINS else []
+    fields = names if not grid or len(names) <= MAX_OBSERVATIONS_IN_ROW else []
     if grid and [one["name"] for one in grid if one["plain"]] != names:  # else a bin is the value itself
         fields = [*fields, "cell"]
     total = ["total"] if variables["step_pays"] is None else []
@@ -273,7 +273,7 @@ def _fields(variables: Mapping[str, Any], show: Show) -> list[str]:
 
 
 def shortened(best: View, characters: int) -> View:
-    """Return a `best_view` with at most about so many characters of the policy: its first and its last lines."""
+    """Shorten the policy in a `best_view` to about `characters` characters: its first and its last lines."""
     if len(best["text"]) <= characters:
         return best
     lines: list[str] = best["lines"]
@@ -315,13 +315,13 @@ def render_repair(
         "fields": _fields(variables, _FULL),
         "problems": tuple(problems),
         "reply_lines": reply.splitlines(),
-        **_defined(reply, variables["columns"], context, config),
+        **_names_in_reply(reply, variables["columns"], context, config),
     }
     request = render_template("repair", variables)
     return prompt.followed_by(Message("assistant", reply or "(empty)"), Message("user", request))
 
 
-def _defined(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
+def _names_in_reply(reply: str, columns: list[str], context: Context, config: RunConfig) -> dict[str, Any]:
     """Return the columns that a malformed table can have, and the features that it or the best policy defines."""
     inherited = dict(context.incumbent.lets) if context.incumbent is not None else {}
     parts = Parts(reply, context.task, context.incumbent)

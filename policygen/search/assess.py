@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from policygen.episodes.race import Levels, Race, on_common_episodes, race
+from policygen.episodes.race import Levels, Race, compare_on_common_episodes, race
 from policygen.episodes.score import Score, first_episodes, p_of_higher_mean, reaches
 from policygen.episodes.trajectory import Trajectory
 from policygen.errors import BudgetExhausted, EnvironmentFault, PolicygenError
@@ -37,7 +37,8 @@ from policygen.search.refine.tunable import Refined, Trials, is_choice_table, re
 from policygen.search.runner import EpisodeRunner, Performance
 from policygen.tasks.task import Task
 
-# Tuning changes a constant in proportion to its size. Weights of standardised observations have at least this size.
+# Tuning steps are proportional to a constant's size. Weights of standardised observations count as at least this large,
+# so that zeros can change.
 STANDARDISED_STEP = 2.5
 HIGHER_MEAN = Levels(gain=1, loss=1)  # tuning keeps any gain, because the result must still beat the best policy
 SIGNIFICANT = Levels(gain=SIGNIFICANCE, loss=SIGNIFICANCE)
@@ -56,17 +57,17 @@ def assess_random_actions(runner: EpisodeRunner) -> Assessment:
 def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None = None) -> Assessment:
     """Score a proposal, tune it, and compare it with the best so far; `search` is not changed.
 
-    An exception fails only this attempt, which records it: if it ended the run, a resumed run would fail again. An
-    attempt that exceeds a budget is recorded without a score, and ends the run.
+    An exception ends only this attempt and is recorded in it. If it ended the run, resuming would fail at the same
+    point. An attempt that exceeds a budget is recorded without a score, and ends the run.
 
     Args:
-        trials: budget for tuning an earlier policy further; by default a proposal's share.
+        trials: budget for tuning an earlier policy further; default: the tuning budget of one proposal.
 
     Raises EnvironmentFault if the environment failed under several proposals in a row, or under both the first policy
     and a constant action.
     """
     started, parsed = time.perf_counter(), proposal.parsed
-    attempt = _proposed(proposal, tuning=trials is not None)
+    attempt = _unscored_attempt(proposal, tuning=trials is not None)
 
     def unscored(verdict: str, **changes: Any) -> Assessment:
         failed = runner.with_spending(replace(attempt, verdict=verdict, **changes), started)
@@ -75,7 +76,7 @@ def assess(proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Tr
     if parsed.policy is None:
         return unscored("the model sees no improvement" if parsed.resigned else "no policy")
     try:
-        assessed = _assessed(attempt, proposal, search, runner, trials)
+        assessed = _assess_policy(attempt, proposal, search, runner, trials)
     except BudgetExhausted as error:
         notes = {**attempt.notes, STOPPED.key: str(error)}
         return unscored("not scored: the episodes are used up", saved=saved(parsed.policy), notes=notes)
@@ -94,13 +95,13 @@ def message_of(error: Exception) -> str:
     return text if isinstance(error, PolicygenError) else f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
-def _assessed(
+def _assess_policy(
     attempt: Attempt, proposal: Proposal, search: Search, runner: EpisodeRunner, trials: Trials | None
 ) -> Assessment:
     policy = proposal.parsed.policy
     assert policy is not None
     attempt = replace(attempt, saved=saved(policy))
-    if (twin := _repeated(attempt, search, runner)) is not None:
+    if (twin := _find_earlier_twin(attempt, search, runner)) is not None:
         notes = {**notes_of_episodes(twin), **attempt.notes, REPEATS.key: twin.number}
         words = f"the same policy as attempt {twin.number}, so it has the same score"
         repeat = replace(attempt, score=twin.shared_score, played=twin.played, notes=notes, verdict=words)
@@ -113,19 +114,19 @@ def _assessed(
             with announced_if_slow("playing constant actions, to start from the best of them"):
                 policy = runner.best_start(constant_starts(policy))
             attempt = replace(attempt, saved=saved(policy))
-        performance = _prolonged(policy, runner.perform(proposal.number, policy), search, runner)
+        performance = _extend_if_overestimated(policy, runner.perform(proposal.number, policy), search, runner)
     floor = STANDARDISED_STEP if proposal.standardised else 0.0
-    tuning = _tuned(attempt, policy, performance, search, runner, trials=trials, floor=floor)
+    tuning = _tune(attempt, policy, performance, search, runner, trials=trials, floor=floor)
     policy, performance, refined = tuning.policy, tuning.performance, tuning.refined
     if performance.score is None:
         performance = runner.perform(proposal.number, policy)
-    contest, best_score = _contest(policy, performance, search, runner)
-    words = str(contest) if contest is not None else "the first policy"
+    race_result, best_score = _race_against_best(policy, performance, search, runner)
+    words = str(race_result) if race_result is not None else "the first policy"
     attempt = replace(
-        with_performance(attempt, policy, performance, contest),
+        with_performance(attempt, policy, performance, race_result),
         tuned=tuning.tuned,
-        accepted=contest is None or contest.verdict == "better",
-        verdict=words + (f"; not tuned: {tuning.why_not}" if tuning.why_not else ""),
+        accepted=race_result is None or race_result.verdict == "better",
+        verdict=words + (f"; not tuned: {tuning.untuned_reason}" if tuning.untuned_reason else ""),
     )
     watched: Sequence[Trajectory] = ()
     if refined is not None:
@@ -134,11 +135,11 @@ def _assessed(
     return Assessment(attempt, [*watched, *performance.trajectories], best_score, validation)
 
 
-def _repeated(attempt: Attempt, search: Search, runner: EpisodeRunner) -> Attempt | None:
+def _find_earlier_twin(attempt: Attempt, search: Search, runner: EpisodeRunner) -> Attempt | None:
     """Return the first attempt with the same policy, if scoring this one would only repeat its episodes.
 
-    None with tuning, which continues from the earlier attempt, and with exact scores, whose episodes have new seeds and
-    so add to the replay buffer.
+    Return None if the run tunes (tuning continues from the earlier attempt) or scores are exact (their episodes have
+    new seeds and so add to the replay buffer).
     """
     if runner.config.refine.method is not None:
         return None
@@ -164,15 +165,17 @@ def validation_score(policy: Policy, score: Score, runner: EpisodeRunner) -> Sco
     return None if score.exact else runner.validate(policy, None, runner.config.episodes)
 
 
-def _prolonged(policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner) -> Performance:
+def _extend_if_overestimated(
+    policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner
+) -> Performance:
     """Score a policy on more shared episodes if the usual ones cannot distinguish it from the best."""
     score, best, usual = performance.score, search.incumbent, runner.config.episodes
     best_score, unbiased = search.best_score, search.validation
     if score is None or best is None or best_score is None or unbiased is None:
         return performance
     found = Race(score, first_episodes(best_score, score.episodes), SIGNIFICANT)
-    lucky = is_overestimated(best_score, unbiased, target_score(search.task, runner.config), usual)
-    if not lucky or found.verdict in ("better", "worse"):
+    overestimated = is_overestimated(best_score, unbiased, target_score(search.task, runner.config), usual)
+    if not overestimated or found.verdict in ("better", "worse"):
         return performance
     wanted = max(PROLONGATIONS[-1] * usual, unbiased.episodes)
     if best_score.episodes >= wanted and text_digest(policy) == text_digest(best):
@@ -205,7 +208,7 @@ def is_overestimated(best: Score | None, unbiased: Score | None, target: float |
 
 
 def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
-    """Return the best policy's validation score, extended while it may reach the stop score by luck alone."""
+    """Return the best policy's validation score, extended while it may reach the target score by luck alone."""
     best, score, target = search.incumbent, search.validation, target_score(search.task, runner.config)
     if best is None or target is None:
         return score
@@ -219,7 +222,7 @@ def confirm_best(search: Search, runner: EpisodeRunner) -> Score | None:
     return score
 
 
-def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
+def _unscored_attempt(proposal: Proposal, *, tuning: bool) -> Attempt:
     """Return the attempt of a proposal, with its requests but without a score."""
     replies = [exchange.reply for exchange in proposal.exchanges]
     costs = [0.0 if reply.cached else reply.usd for reply in replies]
@@ -244,14 +247,14 @@ def _proposed(proposal: Proposal, *, tuning: bool) -> Attempt:
     )
 
 
-class _Tuning(NamedTuple):
-    """The better of a policy and its tuned form; `why_not` says why nothing was tuned although the run tunes."""
+class _TuningOutcome(NamedTuple):
+    """The better of a policy and its tuned form; `untuned_reason`: why nothing was tuned, if the run tunes."""
 
     policy: Policy
     performance: Performance
     tuned: Tuned
     refined: Refined | None = None
-    why_not: str = ""
+    untuned_reason: str = ""
 
 
 def _why_untuned(policy: Policy, trials: Trials, config: RunConfig) -> str:
@@ -263,7 +266,7 @@ def _why_untuned(policy: Policy, trials: Trials, config: RunConfig) -> str:
     return f"{trials.episodes:,} episodes are too few for it"
 
 
-def _tuned(
+def _tune(
     attempt: Attempt,
     policy: Policy,
     performance: Performance,
@@ -272,11 +275,11 @@ def _tuned(
     *,
     trials: Trials | None,
     floor: float,
-) -> _Tuning:
+) -> _TuningOutcome:
     """Tune a policy, and return the better of the original and the tuned one."""
     score, refining, shaping = performance.score, runner.config.refine, SHAPING.of(attempt)
     if refining.method is None:
-        return _Tuning(policy, performance, Tuned())
+        return _TuningOutcome(policy, performance, Tuned())
     careful = not floor and refining.most_episodes is None and already_works(score, search)
     first_step = CAREFUL_STEP if careful else FIRST_STEP
     attempts = [*search.attempts, attempt]
@@ -289,25 +292,27 @@ def _tuned(
         if trials.episodes > 0:
             refined = refine(policy, refining.method, trials, runner.config.seed + attempt.number)
         if refined is None:
-            return _Tuning(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
+            return _TuningOutcome(policy, performance, Tuned(), None, _why_untuned(policy, trials, runner.config))
         # A run with a policy that cannot be read back could not be resumed.
         refined = replace(refined, policy=from_record(refined.policy.to_record(), search.task))
-        tuned = _prolonged(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
+        tuned = _extend_if_overestimated(refined.policy, runner.perform(attempt.number, refined.policy), search, runner)
     except Exception as error:  # keep the untuned policy
         if score is None and isinstance(error, BudgetExhausted):
             raise
-        return _Tuning(policy, performance, Tuned(f"{refining.method}, given up: {message_of(error)}"))
+        return _TuningOutcome(policy, performance, Tuned(f"{refining.method}, given up: {message_of(error)}"))
     finally:
         runner.tell(None)
     assert tuned.score is not None
     found = None
     if score is not None:
         ones = replace(tuned.score, violations=tuned.violations), replace(score, violations=performance.violations)
-        found = on_common_episodes(*ones, HIGHER_MEAN)
-    words = _tuning_in_words(refined, tuned.score, found, shaping)
+        found = compare_on_common_episodes(*ones, HIGHER_MEAN)
+    words = _describe_tuning(refined, tuned.score, found, shaping)
     if found is not None and found.verdict != "better":
-        return _Tuning(policy, performance, Tuned(words, tuning=refined.state), refined)
-    return _Tuning(refined.policy, tuned, Tuned(words, attempt.saved, score, refined.spread, refined.state), refined)
+        return _TuningOutcome(policy, performance, Tuned(words, tuning=refined.state), refined)
+    return _TuningOutcome(
+        refined.policy, tuned, Tuned(words, attempt.saved, score, refined.spread, refined.state), refined
+    )
 
 
 def _tuning_state(policy: Policy, new: Attempt, search: Search, first_step: float) -> TuningState | None:
@@ -341,7 +346,7 @@ def _objective(shaping: Shaping | None) -> tuple[str, ...]:
     return (shaping.objective, *(text for _, text in shaping.lets)) if shaping is not None and shaping.objective else ()
 
 
-def _tuning_in_words(refined: Refined, score: Score, found: Race | None, shaping: Shaping | None) -> str:
+def _describe_tuning(refined: Refined, score: Score, found: Race | None, shaping: Shaping | None) -> str:
     cost = "no episodes: exact scores"
     if refined.episodes:
         cost = f"{refined.episodes:,} episode{'s' * (refined.episodes != 1)}"
@@ -368,7 +373,7 @@ def _reason_for_dropping(found: Race) -> str:
     return f", dropped: it violates `{worst.name}` in {share} of {worst.episodes} episodes (limit {limit})"
 
 
-def _contest(
+def _race_against_best(
     policy: Policy, performance: Performance, search: Search, runner: EpisodeRunner
 ) -> tuple[Race | None, Score]:
     """Race a policy against the best, on more shared episodes while it is ahead and the budget allows.
@@ -403,7 +408,8 @@ def _contest(
             if common() < wanted:
                 return
 
-    # A challenger that is not ahead has lost. After the last prolongation both are about equally good.
+    # A challenger that is behind has lost. Policies still undecided after the last extension are about equally good,
+    # hence a separate level.
     levels = Levels(gain=SIGNIFICANCE, loss=1, last=LAST_SIGNIFICANCE, most=PROLONGATIONS[-1] * usual)
     found = race(partial(score, 0), partial(score, 1), lengths(), levels)
     return found, scores[1] if found.verdict != "better" else first_episodes(scores[0], found.challenger.episodes)

@@ -208,7 +208,7 @@ class EpisodeRunner(AbstractContextManager["EpisodeRunner"]):
                 return policies[0]
         best = policies[0]
         for policy in policies[1:]:
-            if race(course.entrant(policy), course.entrant(best), [count], CLEARLY).verdict == "better":
+            if race(course.scorer(policy), course.scorer(best), [count], CLEARLY).verdict == "better":
                 best = policy
         return best
 

@@ -66,7 +66,7 @@ def test_a_race_is_prolonged_while_undecided_and_no_seed_is_played_twice() -> No
             return players.play(policy, seeds)
 
         course = Course(good.task, episode_seeds(0, "race", 20), play, players.engine)
-        entrants = [course.entrant(policy) for policy in (good, alike, bad)]
+        entrants = [course.scorer(policy) for policy in (good, alike, bad)]
         assert race(entrants[2], entrants[0], [5, 20]).episodes == 5
         assert race(entrants[1], entrants[0], [5, 20]).episodes == 20
         assert race(entrants[0], entrants[1], [5, 20]).verdict == "undecided"
@@ -79,7 +79,7 @@ def test_a_race_is_prolonged_while_undecided_and_no_seed_is_played_twice() -> No
 def test_exact_scores_play_nothing() -> None:
     policy = written(BEST_LAKE, "frozenlake")
     course = Course(policy.task, (), lambda *_: pytest.fail("played"), "exact", finite_mdp(policy.task))
-    assert race(course.entrant(policy), course.entrant(policy), [20, 100]).verdict == "equal"
+    assert race(course.scorer(policy), course.scorer(policy), [20, 100]).verdict == "equal"
 
 
 SEARCH = Levels(gain=0.1, loss=1, last=0.2, most=4)

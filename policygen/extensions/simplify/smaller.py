@@ -96,7 +96,7 @@ def simplify(
         if path.current is policy:
             break
         fresh = course(f"simplified {number}", 2 * episodes)
-        checked = race(fresh.entrant(path.current), fresh.entrant(policy), [2 * episodes])
+        checked = race(fresh.scorer(path.current), fresh.scorer(policy), [2 * episodes])
         if not checked.is_lost(MARGIN):
             return Simplified(path.current, policy, checked, path.tried)
         del path.policies[(len(path.policies) + 1) // 2 :]
@@ -160,7 +160,7 @@ class _Path:
         if played and self.course.mdp is None and all(_same_actions(candidate, t) for t in played):
             self.latest.extend(played)
         elif self.course.count + self.lengths[-1] > self.most_episodes or race(
-            self.course.entrant(candidate), self.course.entrant(self.original), self.lengths
+            self.course.scorer(candidate), self.course.scorer(self.original), self.lengths
         ).is_lost(MARGIN):
             self.course.forget(candidate)
             return False

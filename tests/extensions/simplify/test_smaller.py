@@ -40,7 +40,7 @@ def test_a_run_of_builtin_ends_with_a_small_table_that_is_not_worse(tmp_path: Pa
     assert found.policy == last.policy == Policy.load(found.folder)
     assert len(before.policy.rules) > 10 >= len(last.policy.rules)
     course = course_for(last.policy, 200)
-    again = race(course.entrant(last.policy), course.entrant(before.policy), [200])
+    again = race(course.scorer(last.policy), course.scorer(before.policy), [200])
     assert not again.is_lost(MARGIN)
     assert figure(found, "episodes") == last.counts.episodes
     assert not {*again.challenger.seeds} & {*last.score.seeds}
@@ -122,7 +122,7 @@ def test_a_rate_limiter_that_a_requirement_needs_stays_whatever_is_gained_withou
     policy = limited(0.0)
     without = written(f"torque = {SWING_UP}", policy.task)
     course = course_for(policy, 50)
-    raced = race(course.entrant(without), course.entrant(policy), [10, 50])
+    raced = race(course.scorer(without), course.scorer(policy), [10, 50])
     assert raced.gain.gain > 0
     assert (raced.verdict, raced.challenger.episodes) == ("worse", 10)
     found = policygen.simplify(policy, episodes=20)
