@@ -56,7 +56,6 @@ test-local: $(DEV)
 
 # The long attacks on run folders, replies, files and servers; results/benchmarks/attack.md says what was tried and held.
 attack: $(DEV)
-	rm -f results/benchmarks/attack.md
 	POLICYGEN_ATTACK=long $(BIN)/python -m pytest -n 2 tests/attack
 
 # What policygen promises of its speed, measured: results/benchmarks/speed.md. It takes two minutes on two idle cores, and
@@ -101,7 +100,7 @@ first-runs: $(CORE)
 	$(BIN)/policygen plot $(FIRST)/cartpole/* -o results/benchmarks/first_runs_cartpole.png
 	$(BIN)/policygen plot $(FIRST)/frozenlake/* -o results/benchmarks/first_runs_frozenlake.png
 	$(BIN)/policygen compare $(FIRST)/*/* -o $(FIRST)/table.md
-	{ echo '# First runs'; echo; \
+	{ echo '# Baseline runs with `builtin`'; echo; \
 	  echo '`builtin`, a search without a language model, makes the proposals. A run has at most 20 iterations, 20 episodes'; \
 	  echo 'per score, and 20 episodes of random actions at the start. Final scores are over 100 fresh seeds, or exact. Made with'; \
 	  echo '`make first-runs`.'; echo; cat $(FIRST)/table.md; } > results/benchmarks/first_runs.md

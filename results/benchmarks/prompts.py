@@ -82,12 +82,12 @@ def mean_words(values: Sequence[float]) -> str:
 
 def table(found: Sequence[dict[str, str]]) -> Iterator[str]:
     """Yield the lines of the page's table."""
-    yield "| request | task | without | characters | replies | as written | tuned |"
+    yield "| request | task | part removed | prompt length (characters) | replies | mean return as written | mean return tuned |"
     yield "| --- | --- | --- | ---: | ---: | ---: | ---: |"
     for request, task, without in dict.fromkeys((one["request"], one["task"], one["without"]) for one in found):
         own = [one for one in found if (one["request"], one["task"], one["without"]) == (request, task, without)]
         written, tuned = ([float(one[name]) for one in own if one[name]] for name in ("written", "tuned"))
-        cells = (request, task, without or "nothing", f"{int(own[0]['characters']):,}", str(len(own)))
+        cells = (request, task, without or "none (full prompt)", f"{int(own[0]['characters']):,}", str(len(own)))
         yield f"| {' | '.join((*cells, mean_words(written), mean_words(tuned)))} |"
 
 

@@ -146,7 +146,7 @@ def modest(folder: Path) -> None:
 def test_damage_ends_in_a_sentence(
     part: int, folders: dict[str, Path], line: Line, tally: Tallies, tmp_path: Path
 ) -> None:
-    held = tally("a damaged file of a run folder ends in a sentence")
+    held = tally("a damaged file of a run folder gives an error message")
     outside = tmp_path / "outside.txt"
     for seed in range(part, amount(28, 1_200), 4):
         rng = random.Random(seed)

@@ -37,7 +37,7 @@ def typed(*arguments: object) -> str:
 
 @pytest.mark.usefixtures("disk")
 def test_a_full_disk_loses_nothing(undisturbed: dict[str, Any], tmp_path: Path, tally: Tallies) -> None:
-    held = tally("a run on a full disk ends in a sentence, and goes on elsewhere as if nothing had been")
+    held = tally("a run on a full disk stops with a message, and resumes from a copy with the same result")
     for size in SIZES:
         with held.one():
             kept = tmp_path / f"kept{size}"
@@ -62,7 +62,7 @@ def test_a_full_disk_loses_nothing(undisturbed: dict[str, Any], tmp_path: Path, 
 @pytest.mark.skipif(not LONG, reason="takes its time: with `make attack`")
 @pytest.mark.usefixtures("disk")
 def test_a_read_only_folder_is_read_and_not_resumed(tmp_path: Path, tally: Tallies) -> None:
-    held = tally("a read-only run folder can be looked at, and resuming it ends in a sentence")
+    held = tally("a read-only run folder can be looked at, and resuming it gives an error message")
     assert in_a_process("run", "frozenlake", *SETTINGS, "--out", "made", cwd=tmp_path).returncode == 0
     folder = the_run(tmp_path / "made")
     (folder / "summary.json").unlink()

@@ -46,7 +46,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("what", TEXTS)
 def test_a_hostile_text_is_a_sentence(what: str, tally: Tallies) -> None:
-    held = tally("a hostile task, settings or suite file ends in a sentence")
+    held = tally("a hostile task, settings or suite file gives an error message")
     text = TEXTS[what]
     path = Path("hostile.toml")
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -65,7 +65,7 @@ def test_a_hostile_text_is_a_sentence(what: str, tally: Tallies) -> None:
 
 
 def test_a_mutated_task_file_ends_in_a_sentence(tally: Tallies, tmp_path: Path, line: Line) -> None:
-    held = tally("a mutated task file ends in a sentence or is a task")
+    held = tally("a mutated task file gives an error message or is a task")
     shipped = [path for path in sorted((CHECKOUT / "envs").glob("*.toml")) if "gym_id" in path.read_text()]
     for seed in range(amount(24, 300)):
         rng = random.Random(seed)

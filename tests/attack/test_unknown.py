@@ -23,7 +23,7 @@ MET = [name for name in faulty.STEPPED if name not in (*faulty.DEADLY, "blocks")
 
 
 def test_an_environment_that_nobody_described_fails_in_a_sentence(tally: Tallies) -> None:
-    held = tally("an environment without a task file fails in a sentence")
+    held = tally("a faulty environment without a task file gives a one-line error message")
     for fault in (*MET, *faulty.RESETS):
         faulty.met.clear()
         with held.one():
@@ -69,7 +69,7 @@ LIMITS = ("--set", "step_timeout=0.3", "--jobs", 1)
 
 @NEEDS_A_LOCK
 def test_what_cannot_be_interrupted_ends_the_command(tally: Tallies, tmp_path: Path) -> None:
-    with tally("a command whose environment blocks in compiled code ends in a sentence").one():
+    with tally("a command whose environment blocks in compiled code exits with an error message").one():
         unknown = in_a_process("run", "faulty:Zoo-blocks-v0", *LIMITS, cwd=tmp_path, PYTHONPATH=PATH)
         assert unknown.returncode == 1
         (said,) = sentences(unknown.stderr)
