@@ -82,7 +82,7 @@ def mean_words(values: Sequence[float]) -> str:
 
 def table(found: Sequence[dict[str, str]]) -> Iterator[str]:
     """Yield the lines of the page's table."""
-    yield "| request | task | part removed | prompt length (characters) | replies | mean return as written | mean return tuned |"
+    yield "| request | task | part removed | prompt length (characters) | replies | return as written | tuned return |"
     yield "| --- | --- | --- | ---: | ---: | ---: | ---: |"
     for request, task, without in dict.fromkeys((one["request"], one["task"], one["without"]) for one in found):
         own = [one for one in found if (one["request"], one["task"], one["without"]) == (request, task, without)]
