@@ -310,7 +310,7 @@ def test_no_modules_import_each_other_in_a_circle(types):
 
 def test_the_guide_for_contributors_has_one_row_a_room():
     text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    table = text.split("| room | what it does |")[1].split("\n\n")[0]
+    table = text.split("| module | what it does |")[1].split("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z]+)/?`", row.split("|")[1])]
     assert listed == [room for room in ROOMS if room != "__main__"]
 
