@@ -113,8 +113,8 @@ def attempt_line(run: Run, attempt: Attempt) -> str:
 
 
 def _result_line(run: Run, attempt: Attempt) -> str:
-    later = "" if attempt.is_asked else f"  {'tuned further' if attempt.kind == 'tuning' else attempt.kind}:"
-    number = f"{attempt.number:>3}{later or f'/{run.config.iterations}'}"
+    later = "" if attempt.is_asked else f", {'tuned further' if attempt.kind == 'tuning' else attempt.kind}:"
+    number = f"attempt {attempt.number}{later}" if later else f"{attempt.number:>3}/{run.config.iterations}"
     if attempt.number == 0:
         if attempt.score is None:
             return f"{number}  random actions: none played"

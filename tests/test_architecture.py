@@ -218,7 +218,7 @@ def test_the_kernel_searches_scores_and_resumes_without_any_extension(tmp_path):
     assert "there is no statement `next NAME = EXPRESSION`; known: let, bins; others need their extension" in next_
     assert "unknown output `objective`; known: left, right" in objective
     for answer in (model, q):
-        assert "methods are none, auto, cma, coordinate, policy-iteration, as in --refine cma:500" in answer
+        assert "use none, auto, cma, coordinate, policy-iteration; a number after a colon" in answer
     (folder,) = (tmp_path / "results").iterdir()
     assert not (folder / "learning_curve.png").exists()
 

@@ -120,7 +120,7 @@ MISTAKES = [
     ("export none.json --to c", "cannot read none.json"),
     ("export policy.txt --to fortran", "'fortran' is not one of 'c', 'python', 'st'"),
     ("doctor --llm gemini:x", "gemini needs an API key"),
-    ("sweep cartpoll", "there is no task `cartpoll`; did you mean cartpole"),
+    ("sweep cartpoll", "there is no task `cartpoll`; did you mean `cartpole`"),
     ("sweep nim --set seed=3", "--set seed: in a sweep, use --seeds"),
     ("sweep nim --seeds x", "--seeds x: write a number, as in 10"),
     ("sweep nim --max-usd -1", "`max_usd`"),

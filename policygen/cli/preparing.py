@@ -86,7 +86,7 @@ def new(
     for sentence in task.assumed:
         say(f"  assumed: {sentence}")
     words = shlex.join([str(path), *["--trust"] * bool(why_refused(replace(task, untrusted=str(path))))])
-    say(f"{path}\nedit it, then: policygen tasks {words}; policygen run {words}")
+    say(f"wrote {path}\nedit it, check it with: policygen tasks {words}; then: policygen run {words}")
 
 
 def _described(task: Task, config: RunConfig, file: Path, step_timeout: float) -> Task:
@@ -167,7 +167,7 @@ def describe_task(name: str, *, trust: bool = False) -> str:
             lines.append(f"bins of {d.name}{units.get(d.name, '')}: {bins}")
     lines.append(f"outputs of equations: {', '.join(task.output_names)}")
     length = f" of {task.step_seconds:g} s" if task.step_seconds is not None else ""
-    lines.append(f"at most {task.max_steps} steps{length}, discount {task.discount:g} (used only by builtin)")
+    lines += [f"episode: at most {task.max_steps} steps{length}", f"discount: {task.discount:g} (used only by builtin)"]
     if task.solved is not None:
         lines.append(f"counts as solved at a mean return of {task.solved:g} or more")
     if task.optimum is not None:

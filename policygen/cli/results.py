@@ -39,9 +39,9 @@ def show(
 
     policy = read_policy(source, task_name, attempt=attempt, trust=trust)
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
-    say(f"\n# size: {policy.size} numbers and names, not counting features and bins of the task file")
+    say(f"\n# size: {policy.size} numbers and names; features and bins of the task file are not counted")
     if policy.kind == "table":
-        say("# A cell holds bins, numbered from 0: one (2), a range (3-5), a set (2,3), or any (*).")
+        say("# Cells give bins, counted from 0: 2, 3-5 (a range), 2,3 (a set), * (any). The first matching row applies.")
     if check:
         from policygen.extensions.check import Interval, report
 
@@ -314,13 +314,23 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, *,
     Text (IEC 61131-3) is a function block.
     """
     from policygen import api
+    from policygen.extensions.export.c import C_FILES
+    from policygen.extensions.export.formats import LANGUAGES
+    from policygen.extensions.export.source import short_name
     from policygen.runs.reading import read_policy
 
     # From the folder of a run, the export also tells where the policy comes from.
     is_whole_run = task_name is None and not trust and source.is_dir()
     exported = source if is_whole_run else read_policy(source, task_name, trust=trust)
     text = api.export(exported, to, output, float32=float32)
-    say(text.rstrip("\n") if output is None else output)
+    if output is None:
+        say(text.rstrip("\n"))
+    elif to == "c" and output.suffix == "":
+        task = read_policy(source, task_name, trust=trust).task
+        for end, words in C_FILES.items():
+            say(f"wrote {output / f'{short_name(task)}{end}'}: {words}")
+    else:
+        say(f"wrote {output}: the policy in {LANGUAGES[to]}")
 
 
 @click.command()

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 @click.argument("task")
 @opt.OF_A_RUN
 def run(task: str, **options: Any) -> None:
-    """Search for a policy for TASK: a name, a task file, or a Gymnasium id.
+    """Search for a policy for TASK: a shipped task, a task file, a Gymnasium id, or MODULE:CLASS.
 
     Settings can be given as options, in a --config file, or in the [run] table of the task file. Defaults are in
-    brackets.
+    parentheses.
     """
     _carry_out(*_start(*_load(task, options), options))
 
@@ -115,7 +115,7 @@ def _start(
     if chosen.max_steps is not None:
         told = ["the best policy is not scored with delay and noise"] if chosen.fragility else []
         if config.patience != chosen.patience:
-            told.insert(0, f"the run ends after {chosen.patience} proposals without a new best (--patience)")
+            told.insert(0, f"the run ends after {chosen.patience} attempts without a new best (--patience)")
         if told:
             say(f"  because of --max-steps: {'; '.join(told)}")
     if active_run.task.perturb:

@@ -39,8 +39,9 @@ SIZES: Mapping[str, Sequence[float]] = {
 _UNITS = {
     **dict.fromkeys(STEP_COUNTS, "steps"),
     **dict.fromkeys(NOMINAL, "factor"),
-    **dict.fromkeys(OF_SPREAD, "share of the spread"),
-    "sensor_dropout": "probability",
+    **dict.fromkeys(OF_SPREAD, "standard deviations"),
+    "sensor_dropout": "probability per step",
+    "random_start": "random steps before the policy acts",
 }
 
 
@@ -115,9 +116,9 @@ def margins(policy: Policy, task: Task, sizes: Mapping[str, Sequence[float]], *,
 
 def lines(found: Margins) -> Iterator[str]:
     """Yield the lines of the table, and the spreads that sizes are shares of."""
-    yield f"{found.task.name}: {found.nominal}; {_threshold_words(found)}"
+    yield f"{found.task.name}: mean return {found.nominal}; {_threshold_words(found)}"
     yield from (f"requirement {one}" for one in found.nominal.violations)
-    rows = [("perturbation", "works at", "fails at (score, violated hard requirements)")]
+    rows = [("perturbation", "works at", "fails at (mean return, violations of hard requirements)")]
     for name, trials in found.trials.items():
         works = ", ".join(f"{one.size:g}" for one in trials if one.works)
         fails = ", ".join(_failure(one) for one in trials if not one.works)
@@ -127,7 +128,7 @@ def lines(found: Margins) -> Iterator[str]:
         with opened(replace(found.task, perturb=())) as env:
             signals = [*zip(found.task.observations, spread_of(env), strict=True)]
         sizes = [f"{one.name} {size:.3g} {one.unit}".strip() for one, size in signals if size > 0]
-        yield f"spread (standard deviation over {SPREAD_STEPS:,} random steps): {', '.join(sizes)}"
+        yield f"standard deviations over {SPREAD_STEPS:,} steps with random actions: {', '.join(sizes)}"
         if still := [one.name for one, size in signals if not size]:
             yield f"constant within episodes, hence without noise: {', '.join(still)}"
 
@@ -177,4 +178,5 @@ def picture(found: Margins) -> Figure:
 
 def _threshold_words(found: Margins) -> str:
     why = "counts as solved" if found.threshold == found.task.solved else f"{KEPT:.0%} of the gain over random actions"
-    return f"works from {number(found.threshold)}: {why if found.nominal.mean > found.threshold else 'as unperturbed'}"
+    why = why if found.nominal.mean > found.threshold else "its own without perturbations"
+    return f"works with a mean return of {number(found.threshold)} or more ({why})"

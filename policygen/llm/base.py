@@ -54,22 +54,22 @@ class LLMOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_output_tokens: int = Field(8_192, ge=64, description="most tokens of a reply")
+    max_output_tokens: int = Field(8_192, ge=64, description="maximum tokens of a reply")
     temperature: float | None = Field(
-        None, ge=0, le=2, description="sampling temperature; each request then has a seed, too (the model's)"
+        None, ge=0, le=2, description="sampling temperature; if set, each request also has a seed (the model's default)"
     )
     reasoning_effort: str | None = Field(
         None, title="WORD", pattern=r"^[a-z]{1,20}$", description="how long a reasoning model thinks: low, medium, high"
     )
     extra_body: dict[str, Any] | None = Field(
-        None, title="TABLE", description="further fields of each request, as in '{ top_k = 20 }'"
+        None, title="TABLE", description="extra fields of each request, a TOML table such as '{ top_k = 20 }'"
     )
     base_url: str | None = Field(
-        None, title="URL", description="server of a compatible: or ollama: model without an @URL"
+        None, title="URL", description="server for `compatible:` and `ollama:` models without @URL"
     )
-    timeout_seconds: float = Field(300, gt=0, le=MOST_SECONDS, description="longest wait for one reply")
+    timeout_seconds: float = Field(300, gt=0, le=MOST_SECONDS, description="seconds to wait for one reply")
     prices: Annotated[tuple[_Price, _Price] | None, BeforeValidator(_read_prices)] = Field(
-        None, title="IN/OUT", description="USD per million tokens, as 0.25/2 (a price list)"
+        None, title="IN/OUT", description="USD per million input and output tokens, as in 0.25/2 (built-in list)"
     )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -50,19 +50,19 @@ class SearchSettings(_Settings):
 
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
-        "builtin", title="SPEC", description="PROVIDER:MODEL or PROVIDER:MODEL@URL, see `doctor` (builtin: no model)"
+        "builtin", title="SPEC", description="language model, PROVIDER:MODEL[@URL]; `policygen doctor` lists providers (builtin)"
     )
     policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
-        "table", title="[table|equations]", description="kind of policy; `linear` means equations (the task's)"
+        "table", title="[table|equations]", description="kind of policy (the task's default)"
     )
-    iterations: int = Field(20, ge=1, description="number of proposals")
+    iterations: int = Field(20, ge=1, description="number of attempts, each with a new proposal")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
-    stop_at: float | None = Field(None, ge=-math.inf, description="score at which the run stops (the known optimum)")
-    patience: int | None = Field(None, ge=1, description="attempts without a new best after which the run stops")
+    stop_at: float | None = Field(None, ge=-math.inf, description="mean return at which the run stops (the known optimum)")
+    patience: int | None = Field(None, ge=1, description="stop after this many attempts without a new best")
     refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
         Refinement(),
         title="METHOD[:EPISODES]",
-        description="tuning of proposals: auto, cma, model; tables: coordinate, q, ...",
+        description="how to tune each proposal: auto, cma, model; tables: coordinate, policy-iteration, q",
     )
     memory: bool = Field(False, description="let builtin's equations use a clock and integrals")
 
@@ -71,16 +71,16 @@ class EpisodeSettings(_Settings):
     """The settings of playing, counting and keeping episodes."""
 
     episodes: int = Field(
-        20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20; up to 400 short ones)"
+        20, ge=2, le=MOST_EPISODES, description="episodes per score while searching (20; up to 400 if short)"
     )
     warmup_episodes: int = Field(
         20, ge=0, le=MOST_EPISODES, description="episodes of random actions before the first prompt"
     )
     final_episodes: int | None = Field(
-        None, ge=2, le=MOST_EPISODES, description="fresh episodes of the final score (100; up to 2,000 short ones)"
+        None, ge=2, le=MOST_EPISODES, description="fresh episodes for the final score (100; up to 2,000 if short)"
     )
     jobs: int | None = Field(None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (all cores)")
-    fragility: bool = Field(True, description="the score of the best policy with delay and sensor noise")
+    fragility: bool = Field(True, description="the scores of the best policy under action delay and sensor noise")
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=MOST_SECONDS, description="seconds that one step of the environment may take"
     )
@@ -90,16 +90,16 @@ class PromptSettings(_Settings):
     """The settings of prompts and replies."""
 
     conversation: Literal["fresh", "continued"] = Field("fresh", description="whether a prompt carries earlier turns")
-    episodes_shown: bool = Field(True, description="the episodes in prompts, and figures from their steps")
-    repairs: int = Field(2, ge=0, le=10, description="most repair requests per malformed reply")
-    template: str | None = Field(None, title="NAME|PATH", description="template of the request (default: improve)")
+    episodes_shown: bool = Field(True, description="episodes, and statistics of their steps, from prompts")
+    repairs: int = Field(2, ge=0, le=10, description="maximum repair requests per malformed reply")
+    template: str | None = Field(None, title="NAME|PATH", description="prompt template (improve)")
     start: str | None = Field(
-        None, title="RUN|POLICY_FILE", max_length=400_000, description="first policy (in a config file: its text)"
+        None, title="RUN|POLICY_FILE", max_length=400_000, description="policy to start from; a config file holds its text"
     )
-    shape: bool = Field(False, description="ask for objectives that proposals are tuned for, and report their terms")
+    shape: bool = Field(False, description="ask the model for the objective that tuning maximises; report its terms")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="knowledge: withhold hints, names and units")
     grid: Literal["free", "fixed"] = Field("free", description="whether a reply may choose its own bins")
-    prompt_tokens: int = Field(6_000, ge=500, description="most tokens of a prompt, estimated")
+    prompt_tokens: int = Field(6_000, ge=500, description="maximum tokens of a prompt, estimated")
 
 
 class Budgets(_Settings):
@@ -107,12 +107,12 @@ class Budgets(_Settings):
 
     max_calls: int | None = Field(None, ge=0, description="limit on requests, including failures and repairs")
     max_tokens: int | None = Field(None, ge=1, description="limit on tokens, in and out")
-    max_usd: float | None = Field(None, ge=0, description="limit on US dollars, if the price is known")
+    max_usd: float | None = Field(None, ge=0, description="limit on US dollars")
     max_episodes: int | None = Field(None, ge=1, description="limit on episodes before the final score")
     max_steps: int | None = Field(
         None,
         ge=1,
-        description="limit on steps of the environment before the final score, including those of loading the task",
+        description="limit on environment steps before the final score, including steps while loading the task",
     )
 
 

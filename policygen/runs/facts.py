@@ -41,6 +41,8 @@ SOLVED, OPTIMAL = "solved", "reaches the best known score"
 # Ending early pays if at least this share of the episodes terminate, within this share of the length of others.
 TERMINATED_SHARE, EARLY_SHARE = 0.9, 0.25
 _RETURN = "mean return"
+# Words for kinds of attempts that do not come from a reply.
+_KINDS = {"tuning": "tuned further", "simplified": "simplified after the last iteration"}
 _UNBOUNDED = 1e30  # many environments state the largest float where a value is unbounded
 
 
@@ -210,11 +212,12 @@ def _result(run: RunRecord) -> Iterator[Fact]:
     if summary is not None and final is not None:
         yield score_fact(RESULT, BEST[0], final, "fresh", " that the search never saw")
         if not final.exact:
-            yield Fact(RESULT, "standard deviation", final.std, basis="across episodes")
+            yield Fact(RESULT, "standard deviation", final.std, basis="of the return across these episodes")
         if (perturbed := summary.perturbed) is not None:
             yield score_fact(RESULT, f"with {', '.join(summary.perturbed_by)}", perturbed)
-            basis, without = f"{_RETURN} over the same seeds", first_episodes(final, perturbed.episodes)
-            yield Fact(RESULT, "without them", without.mean, basis=basis)
+            without = first_episodes(final, perturbed.episodes)
+            basis = f"{_RETURN} over episodes with the same seeds"
+            yield Fact(RESULT, "without perturbations", without.mean, basis=basis)
         for one in final.violations:
             missed = f"; the requirement allows {100 * one.allowed:g}% and is not met" if one.excess else ""
             yield Fact(RESULT, f"violations of {one.name}", one.violated, basis=one.basis + missed)
@@ -231,13 +234,14 @@ def _result(run: RunRecord) -> Iterator[Fact]:
         yield Fact(RESULT, BEST[1], standing.reported_best, basis=f"{own}; the run is not finished")
     if summary is not None and task.solved is not None:
         solved = final is not None and final.mean >= task.solved
-        yield Fact(RESULT, SOLVED, solved, basis=f"({number(task.solved)} {_RETURN} needed)")
+        yield Fact(RESULT, SOLVED, solved, basis=f"(needs a {_RETURN} of at least {number(task.solved)})")
     if summary is not None and (optimum := task.optimum) is not None:
         every = final is not None and final.returns and min(final.returns) >= optimum.value
         basis = f"({number(optimum.value)} {_RETURN}, {optimum.source})"
         yield Fact(RESULT, OPTIMAL, bool(every) or reaches(final, optimum.value, NEGLIGIBLE), basis=basis)
     if best is not None:
-        yield Fact(RESULT, "best policy", f"attempt {best.number}")
+        kind = f"({_KINDS.get(best.kind, best.kind)})" if best.kind != "proposal" else ""
+        yield Fact(RESULT, "best policy", f"attempt {best.number}", basis=kind)
         yield from note_facts(best, NOTES)
         yield from _early_ends(run, best)
     if summary is not None and summary.stopped:

@@ -43,7 +43,7 @@ def read_policy(path: Path, task_name: str | None = None, *, attempt: int | None
     if attempt is not None:
         policy = _of_attempt(path, attempt)
     elif not path.exists():
-        raise PolicyError(f"cannot read {path}: there is no such file or folder")
+        raise PolicyError(f"cannot read `{path}`: there is no such file or folder")
     elif task_name is not None:
         policy = _of_text(path, load_task(task_name, trust=trust))
     elif path.is_dir() or path.suffix == ".json":
@@ -95,7 +95,7 @@ def read_opponent(text: str, task: Task, *, trust: bool = False) -> Policy:
 def policy_text(path: Path) -> str:
     """Return the text of the policy in a run folder, a saved file or a text file; raise PolicyError if none exists."""
     if not path.exists():
-        raise PolicyError(f"cannot read {path}: there is no such file or folder")
+        raise PolicyError(f"cannot read `{path}`: there is no such file or folder")
     if path.is_dir() or path.suffix == ".json":
         return best_policy(path).to_text(whole=True)
     return read(path, str, named=PolicyError)

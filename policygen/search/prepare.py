@@ -63,7 +63,7 @@ def with_step_limit(task: Task, config: RunConfig) -> RunConfig:
         besides = f", besides {before:,} steps before them" if before else ""
         raise UsageError(
             f"--max-steps {config.max_steps:,} is too few for {task.name}, whose episodes take up to "
-            f"{longest:,} steps: allow at least {MIN_EPISODES} episodes{besides}, {steps_needed:,} steps"
+            f"{longest:,} steps: use at least {steps_needed}, enough for {MIN_EPISODES} episodes{besides}"
         )
     kept = {name for name in config.model_fields_set if name != "refine"}
     return config.model_copy(update={name: value for name, value in chosen.items() if name not in kept})

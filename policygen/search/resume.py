@@ -76,6 +76,8 @@ def resume(
                 f"{folder} is finished; see it with: policygen show {shlex.quote(str(folder))}, or go on with more, "
                 f"as in: {command}"
             )
+        if provider is None and read_spec(config.llm).name == "mcp":
+            raise UsageError(f"an assistant proposes the policies of {folder}: continue it with {logbook.resume_command()}")
         # A provider that cannot be used raises here, before anything is played or written.
         provider = provider or connect(config.llm, config.trusted() if trust else config)
         attempts = logbook.attempts()

@@ -50,6 +50,7 @@ _STATED_ACTIONS = ("action_names", "action_labels", "action_meanings", "ACTION_M
 CUT = "episodes are cut at"  # the beginning of the assumption for episodes of unknown length
 _ROUNDING = 1e-6  # errors of single precision, as a share of a quantity's range
 _RECURS = 0.005  # a value recurs if it has a larger share of the steps
+_CLOSE = 0.7  # least similarity of a suggested name, from 0 to 1
 _CELLS_WANTED = 800  # cells of a grid with bins at quantiles
 _MOST_DIMENSIONS = 8  # dimensions of a grid
 _FEW_VALUES = 12  # values of a whole number that get a bin each
@@ -96,10 +97,11 @@ def _load(name: str, *, trust: bool, step_timeout: float) -> Task:
         with OwnDirectory():
             return task_from_gym(name, step_timeout)
     known = sorted(list_resources("envs", ".toml"))
-    near = difflib.get_close_matches(name, known + sorted(gym.registry), n=3)
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
+    near = difflib.get_close_matches(name, known + sorted(gym.registry), n=3, cutoff=_CLOSE)
+    meant = f"; did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
     raise TaskError(
-        f"there is no task `{name}`{meant} (`policygen tasks` lists them; a task file or a Gymnasium id works, too)"
+        f"there is no task `{name}`{meant} (`policygen tasks` lists the tasks; "
+        f"you can also give a task file or a Gymnasium id)"
     )
 
 

@@ -43,5 +43,5 @@ def test_a_description_has_every_quantity_action_and_sentence(line: Line) -> Non
         assert part in text
     assert "assumed: " not in text
     assert "assumed: " not in describe_task("MountainCar-v0")
-    with pytest.raises(TaskError, match="did you mean mountaincar"):
+    with pytest.raises(TaskError, match="did you mean `mountaincar"):
         describe_task("mountaincat")

@@ -63,8 +63,8 @@ def test_the_command_prints_the_table_and_draws_a_picture(line: Line, workplace:
     few = ("--perturb", "action_delay=1..4", "--perturb", "sensor_noise=0.1")
     done = line(*words, "--robust", *few, "-o", "r.PNG")
     assert done.code == 0, done.err
-    assert "sensor_noise (share of the spread)" in done.out
-    assert "spread (standard deviation over 1,000 random steps): cos 0.599, sin" in done.out
+    assert "sensor_noise (standard deviations)" in done.out
+    assert "standard deviations over 1,000 steps with random actions: cos 0.599, sin" in done.out
     assert (workplace / "r.PNG").read_bytes().startswith(b"\x89PNG")
     for more, said in (("-o r.png", "add --robust"), ("--robust --json", "leave out"), ("--robust -o r.doc", "r.doc")):
         refused = line(*words, *more.split())
@@ -111,7 +111,7 @@ def test_a_run_ends_with_a_line_about_fragility(line: Line, workplace: Path) -> 
     summary = summary_of(the_run(workplace / "results"))
     assert summary["perturbed_by"] == ["action_delay=1 step", "sensor_noise=0.02 standard deviations"]
     assert fragile.split(": ")[1].startswith(f"{summary['perturbed']['mean']:.4g}")
-    assert f"\nwithout them: {summary['final']['mean']:.4g} mean return" in done.out
+    assert f"\nwithout perturbations: {summary['final']['mean']:.4g} mean return" in done.out
     left_out = line("run", "short.toml", *SMALL, "--seed", 2, "--set", "fragility=false")
     assert (left_out.code, "with action_delay" in left_out.out) == (0, False)
 

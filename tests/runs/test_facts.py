@@ -43,7 +43,7 @@ def test_a_table_has_every_figure_with_its_interval_and_its_basis() -> None:
     assert final["basis"] == "mean return over 6 fresh episodes that the search never saw, 95% interval"
     assert value(table, "episodes", "costs") == figure(run, "episodes")
     assert value(table, "score", "attempt 0") == run.attempts[0].score.mean
-    assert value(table, "without them") == pytest.approx(sum(run.final.returns) / 6)
+    assert value(table, "without perturbations") == pytest.approx(sum(run.final.returns) / 6)
     assert policygen.facts(run.folder).equals(table)
     assert [str(one) for one in run.figures] == [str(one) for one in run_facts(read_record(run.folder))]
 

@@ -149,7 +149,7 @@ def test_a_start_may_be_a_run_a_saved_policy_or_a_policy_object(line: Line, work
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--start", "nowhere.txt"), "cannot read nowhere.txt: there is no such file or folder"),
+        (("--start", "nowhere.txt"), "cannot read `nowhere.txt`: there is no such file or folder"),
         (("--start", "bad.txt"), "line 2: unknown name `lean`"),
         (
             ("--start", "hasty.txt", "--policy", "table"),

@@ -93,7 +93,7 @@ def test_too_few_steps_are_refused_in_one_sentence() -> None:
         with_step_limit(task, effective_config(task, "pendulum", options={"max_steps": 799}))
     assert str(refused.value) == (
         "--max-steps 799 is too few for pendulum, whose episodes take up to 200 steps: "
-        "allow at least 4 episodes, 800 steps"
+        "use at least 800, enough for 4 episodes"
     )
     assert with_step_limit(task, effective_config(task, "pendulum", options={"max_steps": 800})).episodes == 2
 
@@ -222,7 +222,7 @@ def test_loading_and_searching_together_exceed_no_limit(ticks: Path, jobs: int) 
 
 
 def test_a_limit_that_the_spread_of_observations_exceeds_is_refused_before_a_step_is_taken(ticks: Path) -> None:
-    with pytest.raises(UsageError, match=r"allow at least 4 episodes, besides 1,0\d\d steps before them"):
+    with pytest.raises(UsageError, match=r"enough for 4 episodes, besides 1,0\d\d steps before them"):
         begun("sensor_noise=0.1", False, max_steps=900)
     assert ticks.stat().st_size <= 90
 
@@ -270,7 +270,7 @@ def test_a_limit_of_steps_counts_episodes_as_long_as_they_are(line: Line) -> Non
         r"about 6\d\d episodes of 10 steps, as random ones take, allow 20 proposals with 20 episodes a score; 1 can"
     )
     assert re.search(allowed, done.out)
-    assert "the run ends after 3 proposals without a new best (--patience); the best policy is not scored" in done.out
+    assert "the run ends after 3 attempts without a new best (--patience); the best policy is not scored" in done.out
     folder = the_run(Path("results"))
     config = Logbook(folder).config()
     assert (config.episodes, config.patience) == (20, 3)

@@ -50,7 +50,7 @@ def test_a_shipped_task_is_found_by_name_with_suffix_and_by_path(tmp_path, monke
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("cartpol", "there is no task `cartpol`; did you mean cartpole"),
+        ("cartpol", "there is no task `cartpol`; did you mean `cartpole`"),
         ("nowhere/x.toml", "there is no task file nowhere/x.toml"),
         ("CartPoll-v1", "Gymnasium cannot make CartPoll-v1"),
         ("phys2d/CartPole-v1", "needs a package that is not installed; install the package that this error names"),

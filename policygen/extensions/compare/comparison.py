@@ -263,7 +263,7 @@ class Comparison:
 
     def _on_all(self) -> str:
         if all(len(entries) == 1 for entries in self.entries.values()):
-            return f"Each of the {len(self.tasks)} tasks has only one contender; add a second one to compare it with."
+            return f"Each of the {len(self.tasks)} tasks has only one contender; sweep a second one to compare."
         counted: dict[str, list[str]] = {}
         for task, (best, *others) in self.entries.items():
             behind = self.behind(task)
@@ -314,7 +314,7 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """Return the notes: methods, remarks, and sources."""
-        notes = ["mean return: mean ± standard deviation over runs; 95% interval: of the mean, by bootstrap"]
+        notes = ["mean return: mean ± standard deviation over runs; 95% interval: bootstrap interval of the mean over runs"]
         if self.leads:
             shared = "mean return minus that of the task's best contender, over the seeds that both have, if any"
             notes.append(f"difference from best: {shared}; p: two-sided paired t-test, Holm-corrected")

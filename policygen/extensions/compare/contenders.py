@@ -113,7 +113,7 @@ def _in_common(members: Sequence[groups.Member], by: str | None) -> list[str]:
         if own and len(values) == 1 and values != {str(info.default)}:
             common.append(f"{name}={values.pop()}")
     pooled = [name for name in groups.differing(members) if name != by] if by is not None else []
-    notes = [f"settings of all runs: {', '.join(common)}"] if common else []
+    notes = [f"settings shared by all runs: {', '.join(common)}"] if common else []
     return notes + ([f"averaged over runs that differ in {', '.join(pooled)}, because of --by {by}"] if pooled else [])
 
 

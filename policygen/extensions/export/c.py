@@ -93,6 +93,10 @@ class PolicyInC(Source):
         return _FUNCTION.sub(r"\1f", code)
 
 
+# What each file of a policy in C is, by the end of its name.
+C_FILES = {".c": "the policy in C99", ".h": "its header", "_test.c": "a program that tests its decisions"}
+
+
 def c_files(
     policy: Policy, facts: Sequence[str], episodes: Sequence[Trajectory], *, float32: bool = False
 ) -> dict[str, str]:
@@ -117,5 +121,5 @@ def c_files(
         tolerances=[repr(share * size) for size in sizes],
         share=share,
     )
-    texts = {".c": code.text("source"), ".h": code.text("header"), "_test.c": test}
-    return {f"{code.name}{end}": text for end, text in texts.items()}
+    texts = (code.text("source"), code.text("header"), test)
+    return {f"{code.name}{end}": text for end, text in zip(C_FILES, texts, strict=True)}

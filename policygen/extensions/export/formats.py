@@ -13,7 +13,8 @@ from policygen.extensions.export.source import Source
 from policygen.extensions.export.st import PolicyInST
 from policygen.policies.policy import Policy
 
-FORMATS = ("c", "python", "st")
+LANGUAGES = {"c": "C99", "python": "Python", "st": "Structured Text"}
+FORMATS = tuple(LANGUAGES)
 
 
 def exported(policy: Policy, to: str, facts: Sequence[str] = (), *, float32: bool = False) -> str:

@@ -23,7 +23,7 @@ def in_words(policy: Policy) -> list[str]:
     if not isinstance(policy, TablePolicy) or len(policy.rules) > MOST_ROWS:
         return []
     actuators, units = policy.task.actuators, _units(policy)
-    lines = ["In words (the first matching line decides):"]
+    lines = ['In words (the first matching line applies; "from a to b" includes a, not b):']
     lines += [f"  {_condition(policy, rule, units)} -> {action_words(actuators, rule.action)}" for rule in policy.rules]
     deciding = {one.name for one in _deciding(policy)}
     meanings = [(one.name, one.about) for one in policy.task.observations if one.name in deciding]
@@ -90,7 +90,7 @@ def _condition(policy: TablePolicy, rule: Rule, units: Mapping[str, str]) -> str
     for one, bins in zip(policy.grid.dimensions, rule.bins, strict=True):
         if len(bins) < one.bins:
             values = f"{_values(one, bins)} {units.get(one.name, '')}".rstrip()
-            conditions.append(f"{one.name} {f'({values})' if ' or ' in values else values}")
+            conditions.append(f"{one.name} {'either ' * (' or ' in values)}{values}")
     return " and ".join(conditions) or ("otherwise" if len(policy.rules) > 1 else "always")
 
 

@@ -155,7 +155,7 @@ def closing_words(folder: Path, orders: Sequence[Order]) -> tuple[bool, list[str
         calls, tokens = sum(one.requests for one in spent), sum(one.tokens for one in spent)
         first += f"; {calls:,} calls, {tokens:,} tokens, {dollars(None if None in usd else sum(filter(None, usd)))}"
     complete = len(found) == len(orders)
-    compare = f"compare them with: policygen compare {shlex.quote(str(folder))}"
+    compare = f"to compare them: policygen compare {shlex.quote(str(folder))}"
     failures = [f"failed: {key}: {fault}" for key, fault in failed.items()]
     if all(record.best is None for record in found):
         compare = "no run has found a policy"

@@ -123,7 +123,7 @@ def test_many_comparisons_are_corrected_together_and_tasks_are_counted() -> None
     level = comparison_of(*(results(task, name, [7, 7]) for task in "tu" for name in "AB"))
     assert level.sentence == "Of 2 tasks, all are tied on 2 (t, u)."
     alone = comparison_of(results("t", "A", [1, 2]), results("u", "A", [3]))
-    assert alone.sentence == "Each of the 2 tasks has only one contender; add a second one to compare it with."
+    assert alone.sentence == "Each of the 2 tasks has only one contender; sweep a second one to compare."
     assert comparison_of(results("t", "A", [5])).sentence == "A scores 5 on t; 1 seed."
 
 

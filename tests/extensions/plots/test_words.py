@@ -25,7 +25,7 @@ def read(text: str, task: Task = CARTPOLE) -> Policy:
 def test_rows_are_sentences_with_units_and_the_meaning_of_names() -> None:
     policy = read("| angle | spin | action |\n| 3-5 | 2,3 | right |\n| 0,2 | 4-5 | right |\n| * | * | left |")
     assert in_words(policy) == [
-        "In words (the first matching line decides):",
+        'In words (the first matching line applies; "from a to b" includes a, not b):',
         "  angle at least 0 rad and spin from -0.2 to 0.2 rad/s -> right",
         "  angle (below -0.06 or from -0.02 to 0 rad) and spin at least 0.2 rad/s -> right",
         "  otherwise -> left",

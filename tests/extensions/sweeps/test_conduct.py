@@ -28,7 +28,7 @@ def test_finished_runs_are_not_carried_out_again_and_more_are_added() -> None:
     orders = swept("cartpole", say=lines.append)
     complete, closing = conduct.closing_words(SWEPT, orders)
     assert complete
-    assert closing == ["2 of 2 runs finished", "compare them with: policygen compare swept"]
+    assert closing == ["2 of 2 runs finished", "to compare them: policygen compare swept"]
     alone = assert_as_alone("cartpole", 101)
     assert f"cartpole-builtin-s101: {number(summary_of(alone)['final']['mean'])} [" in lines[-1]
     before = {folder: (folder / "summary.json").stat().st_mtime_ns for folder in cell_folders(SWEPT)}
