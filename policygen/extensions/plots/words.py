@@ -90,7 +90,7 @@ def _condition(policy: TablePolicy, rule: Rule, units: Mapping[str, str]) -> str
     for one, bins in zip(policy.grid.dimensions, rule.bins, strict=True):
         if len(bins) < one.bins:
             values = f"{_values(one, bins)} {units.get(one.name, '')}".rstrip()
-            conditions.append(f"{one.name} {'either ' * (' or ' in values)}{values}")
+            conditions.append(f"{one.name} {f'({values})' if ' or ' in values else values}")
     return " and ".join(conditions) or ("otherwise" if len(policy.rules) > 1 else "always")
 
 
