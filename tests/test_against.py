@@ -52,7 +52,7 @@ def test_eval_compares_with_other_policies_in_the_same_episodes(line: Line) -> N
     assert lean["seeds"] == record["seeds"][:4]
     refused = line(*WORDS, "cartpole", "--against", "nowhere.txt")
     assert refused.code != 0
-    assert "cannot read nowhere.txt" in refused.err
+    assert "cannot read `nowhere.txt`" in refused.err
 
 
 def test_a_violation_that_the_first_episodes_miss_decides_before_the_returns(line: Line) -> None:

@@ -102,9 +102,9 @@ MISTAKES = [
     ),
     ("resume folder", "folder is not a run folder"),
     ("resume nowhere", "is not a run folder"),
-    ("show nowhere", "cannot read nowhere"),
+    ("show nowhere", "cannot read `nowhere`"),
     ("show typed.toml", "typed.toml"),
-    ("eval nope.txt --task cartpole", "cannot read nope.txt"),
+    ("eval nope.txt --task cartpole", "cannot read `nope.txt`"),
     ("eval bytes.txt --task cartpole", "bytes.txt is not a UTF-8 text file"),
     ("eval policy.txt --episodes 1", "--episodes"),
     ("new CartPole-v1 -o bare.toml", "bare.toml exists already; move it, or name another file with -o"),
@@ -117,7 +117,7 @@ MISTAKES = [
     ("plot policy.txt --episode typed.toml", "one policy"),
     ("plot policy.txt --seed 3", "--seed is for episodes"),
     ("report folder", "folder is not a run"),
-    ("export none.json --to c", "cannot read none.json"),
+    ("export none.json --to c", "cannot read `none.json`"),
     ("export policy.txt --to fortran", "'fortran' is not one of 'c', 'python', 'st'"),
     ("doctor --llm gemini:x", "gemini needs an API key"),
     ("sweep cartpoll", "there is no task `cartpoll`; did you mean `cartpole`"),
@@ -382,5 +382,5 @@ def test_export_prints_or_writes(to: str, word: str, lake_run: Path, tmp_path: P
     assert printed.code == 0, printed.err
     assert word in printed.out
     written = line("export", best, "--to", to, "-o", "policy.out")
-    assert written.out.strip() == "policy.out"
+    assert written.out.startswith("wrote policy.out: ")
     assert (tmp_path / "policy.out").read_text() == printed.out

@@ -25,7 +25,9 @@ def test_the_demo_ends_with_a_policy_to_read_and_commands_to_paste(tmp_path: Pat
         done = in_a_process(*words, cwd=tmp_path)
         assert done.returncode == 0, done
         assert "Warning" not in done.stderr
-    _, _, sentences = done.stdout.partition('# In words (the first matching line applies; "from a to b" includes a, not b):\n')
+    _, _, sentences = done.stdout.partition(
+        '# In words (the first matching line applies; "from a to b" includes a, not b):\n'
+    )
     rows = [line for line in sentences.splitlines() if " -> " in line]
     assert 2 <= len(rows) <= 10
     assert rows[-1] == "#   otherwise -> left"

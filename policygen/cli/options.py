@@ -253,7 +253,7 @@ PERTURB = click.option(
     "perturb",
     multiple=True,
     metavar="NAME=SIZE",
-    help="Perturb every episode, as in action_delay=0..2; may be repeated; `none`: no perturbation (default: the task's).",
+    help="Perturb every episode, as in action_delay=0..2; repeatable; `none`: not at all (the task's).",
 )
 PATH = NamedPath()
 POLICY = click.argument("source", metavar="RUN|best.json|POLICY.txt", type=RunPath())
@@ -269,7 +269,9 @@ TRACK = click.option(
     help="Log attempts to this tracker, too; may be repeated.",
 )
 REPORT = click.option("--report", is_flag=True, help="Write report.html after each attempt; the page reloads itself.")
-TRUST = click.option("--trust", is_flag=True, help="Let files name modules to import and the server that gets your key.")
+TRUST = click.option(
+    "--trust", is_flag=True, help="Let files name modules to import and the server that gets your key."
+)
 READ_POLICY = all_of(POLICY, ATTEMPT, TASK_OF_TEXT, TRUST)
 CONFIG = all_of(
     click.option("--config", "config_file", type=PATH, help="TOML file with settings, NAME = VALUE."),

@@ -41,7 +41,9 @@ def show(
     say(f"# {KIND_WORDS[policy.kind]} for {policy.task.name} ({policy.task.gym_id})\n{policy.to_text(whole=True)}")
     say(f"\n# size: {policy.size} numbers and names; features and bins of the task file are not counted")
     if policy.kind == "table":
-        say("# Cells give bins, counted from 0: 2, 3-5 (a range), 2,3 (a set), * (any). The first matching row applies.")
+        say(
+            "# Cells give bins, counted from 0: 2, 3-5 (a range), 2,3 (a set), * (any). The first matching row applies."
+        )
     if check:
         from policygen.extensions.check import Interval, report
 

@@ -50,19 +50,23 @@ class SearchSettings(_Settings):
 
     task: str = Field(description="task name, task file or Gymnasium id")
     llm: str = Field(
-        "builtin", title="SPEC", description="language model, PROVIDER:MODEL[@URL]; `policygen doctor` lists providers (builtin)"
+        "builtin",
+        title="SPEC",
+        description="PROVIDER:MODEL[@URL]; `policygen doctor` lists providers (builtin)",
     )
     policy: Annotated[PolicyKind, BeforeValidator(lambda kind: "linear" if kind == "equations" else kind)] = Field(
         "table", title="[table|equations]", description="kind of policy (the task's default)"
     )
     iterations: int = Field(20, ge=1, description="number of attempts, each with a new proposal")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of every random draw")
-    stop_at: float | None = Field(None, ge=-math.inf, description="mean return at which the run stops (the known optimum)")
+    stop_at: float | None = Field(
+        None, ge=-math.inf, description="mean return at which the run stops (the known optimum)"
+    )
     patience: int | None = Field(None, ge=1, description="stop after this many attempts without a new best")
     refine: Annotated[Refinement, PlainValidator(read_refinement), PlainSerializer(str)] = Field(
         Refinement(),
         title="METHOD[:EPISODES]",
-        description="how to tune each proposal: auto, cma, model; tables: coordinate, policy-iteration, q",
+        description="tuning of proposals: auto, cma, model; tables: coordinate, q, ...",
     )
     memory: bool = Field(False, description="let builtin's equations use a clock and integrals")
 
@@ -80,7 +84,7 @@ class EpisodeSettings(_Settings):
         None, ge=2, le=MOST_EPISODES, description="fresh episodes for the final score (100; up to 2,000 if short)"
     )
     jobs: int | None = Field(None, ge=1, le=_MOST_PROCESSES, description="processes that play episodes (all cores)")
-    fragility: bool = Field(True, description="the scores of the best policy under action delay and sensor noise")
+    fragility: bool = Field(True, description="the best policy's score under delay and sensor noise")
     step_timeout: float = Field(
         STEP_TIMEOUT, ge=0.001, le=MOST_SECONDS, description="seconds that one step of the environment may take"
     )
@@ -94,7 +98,10 @@ class PromptSettings(_Settings):
     repairs: int = Field(2, ge=0, le=10, description="maximum repair requests per malformed reply")
     template: str | None = Field(None, title="NAME|PATH", description="prompt template (improve)")
     start: str | None = Field(
-        None, title="RUN|POLICY_FILE", max_length=400_000, description="policy to start from; a config file holds its text"
+        None,
+        title="RUN|POLICY_FILE",
+        max_length=400_000,
+        description="policy to start from; a config file holds its text",
     )
     shape: bool = Field(False, description="ask the model for the objective that tuning maximises; report its terms")
     ablate: Literal["nothing", "knowledge"] = Field("nothing", description="knowledge: withhold hints, names and units")
@@ -107,12 +114,12 @@ class Budgets(_Settings):
 
     max_calls: int | None = Field(None, ge=0, description="limit on requests, including failures and repairs")
     max_tokens: int | None = Field(None, ge=1, description="limit on tokens, in and out")
-    max_usd: float | None = Field(None, ge=0, description="limit on US dollars")
+    max_usd: float | None = Field(None, ge=0, description="limit on US dollars, if the price is known")
     max_episodes: int | None = Field(None, ge=1, description="limit on episodes before the final score")
     max_steps: int | None = Field(
         None,
         ge=1,
-        description="limit on environment steps before the final score, including steps while loading the task",
+        description="limit on environment steps before the final score, loading included",
     )
 
 

@@ -87,8 +87,10 @@ def read_refinement(value: Any) -> Refinement:
     text = str(value)
     name, colon, budget = text.partition(":")
     if name not in ("none", "auto", *METHODS):
-        raise UsageError(f"--refine {text}: there is no method `{name}`; use none, auto, {', '.join(METHODS)}; "
-            f"a number after a colon limits the episodes, as in --refine cma:500")
+        raise UsageError(
+            f"--refine {text}: there is no method `{name}`; use none, auto, {', '.join(METHODS)}; "
+            f"a number after a colon limits the episodes, as in --refine cma:500"
+        )
     if colon and not (budget.isdigit() and int(budget) > 0):
         raise UsageError(f"--refine {text}: write a number of episodes after the colon, as in --refine cma:500")
     if name == "none":

@@ -77,7 +77,9 @@ def resume(
                 f"as in: {command}"
             )
         if provider is None and read_spec(config.llm).name == "mcp":
-            raise UsageError(f"an assistant proposes the policies of {folder}: continue it with {logbook.resume_command()}")
+            raise UsageError(
+                f"an assistant proposes the policies of {folder}: continue it with {logbook.resume_command()}"
+            )
         # A provider that cannot be used raises here, before anything is played or written.
         provider = provider or connect(config.llm, config.trusted() if trust else config)
         attempts = logbook.attempts()

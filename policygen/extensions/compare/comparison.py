@@ -314,7 +314,9 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """Return the notes: methods, remarks, and sources."""
-        notes = ["mean return: mean ± standard deviation over runs; 95% interval: bootstrap interval of the mean over runs"]
+        notes = [
+            "mean return: mean ± standard deviation over runs; 95% interval: bootstrap interval of the mean over runs"
+        ]
         if self.leads:
             shared = "mean return minus that of the task's best contender, over the seeds that both have, if any"
             notes.append(f"difference from best: {shared}; p: two-sided paired t-test, Holm-corrected")

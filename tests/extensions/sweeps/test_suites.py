@@ -81,7 +81,7 @@ def test_a_suite_of_ones_own_is_found_where_one_works() -> None:
         ('["cartpole", "nim"]', '["nim", "cartpole", "nim"]', "`tasks` names nim twice"),
         ("episodes = 5", 'base_url = "http://x"', "`run.base_url`: a suite may state only policy"),
         ("episodes = 5", "episodes = 1", "`run`: `episodes`"),
-        ("episodes = 5", 'refine = "magic"', "`run`: --refine magic: methods are"),
+        ("episodes = 5", 'refine = "magic"', "`run`: --refine magic: there is no method `magic`"),
         ("cartpole = [400, 12.5]", "taxi = 1", "`published.they.scores` names taxi, which is not one of its tasks"),
         ("cartpole = [400, 12.5]", "cartpole = [1, -2]", "`published.0.scores.cartpole.1`"),
         ('cartpole = "linear"', 'taxi = "linear"', "`policy` names taxi, which is not one of its tasks: cartpole, nim"),
