@@ -58,15 +58,15 @@ class Case:
     withheld: Sequence[int] = ()
 
 
-SEEDS = range(100, 103)
-FRESH = range(270, 280)  # seeds that nothing was developed on
+SEEDS, PEER_SEEDS = range(400, 403), range(100, 103)
+FRESH = range(400, 410)  # seeds that nothing was developed on
 CASES = {
     "cartpole": Case("CartPole-v1", 475, 1_000, in_plant=FRESH),
     "acrobot": Case("Acrobot-v1", -100, 5_000, in_plant=FRESH),
-    "mountaincar": Case("MountainCar-v0", -110, 5_000, features=True, in_plant=FRESH, withheld=range(250, 255)),
+    "mountaincar": Case("MountainCar-v0", -110, 5_000, features=True, in_plant=FRESH, withheld=FRESH[:5]),
     "mountaincar-continuous": Case("MountainCarContinuous-v0", 90, 5_000, in_plant=FRESH),
     "pendulum": Case("Pendulum-v1", -200, 5_000, in_plant=FRESH),
-    "inverted-pendulum": Case("InvertedPendulum-v5", 950, 5_000, in_plant=range(240, 245)),
+    "inverted-pendulum": Case("InvertedPendulum-v5", 950, 5_000, in_plant=FRESH[:5]),
     "inverted-double-pendulum": Case("InvertedDoublePendulum-v5", 9_100, 5_000),
     "reacher": Case("Reacher-v5", -3.75, 5_000),
     "swimmer": Case("Swimmer-v5", 360, 20_000, {"iterations": 2}, transcript="transcripts/swimmer"),
@@ -381,7 +381,7 @@ def main() -> None:
             record(task, PLANT, seed, tune_in_plant, task, seed, asked.max_steps)
         for seed in (asked.seeds or CASES[task].withheld) if "withheld" in what else ():
             record(task, PLANT_WITHHELD, seed, tune_in_plant, task, seed, asked.max_steps, ablate="knowledge")
-    for seed, task in itertools.product(asked.seeds or SEEDS, asked.tasks):
+    for seed, task in itertools.product(asked.seeds or PEER_SEEDS, asked.tasks):
         for method in PEERS.get(task, ()):
             if "peers" in what and method in (asked.methods or PEERS[task]):
                 record(task, method, seed, peer, task, method, seed, asked.minutes)
