@@ -405,7 +405,8 @@ class Controller:
         observation, *_ = env.step(controller(observation))
 
     It needs neither the environment nor Gymnasium, because the policy's task describes the observation space. It keeps
-    the memory of a policy from call to call; call `reset` when an episode begins.
+    the memory of a policy from call to call; call `reset` when an episode begins. Observations are rounded to single
+    precision, from which the policy decided when it was scored; `act` and exported code do not round.
     """
 
     def __init__(self, policy: Policy) -> None:
