@@ -390,18 +390,28 @@ def export(
     Raises:
         PolicygenError: there is no policy, no such language, or the file cannot be written.
     """
-    from policygen.extensions.export.c import c_files
-    from policygen.extensions.export.formats import exported
+    return write_export(source, to, path, float32=float32)[0]
+
+
+def write_export(
+    source: Policy | str | Path, to: str, path: str | Path | None, *, float32: bool
+) -> tuple[str, dict[Path, str]]:
+    """Do what `export` does; return the text, and for each file that was written what it is."""
+    from policygen.extensions.export.c import C_FILES, c_files
+    from policygen.extensions.export.formats import LANGUAGES, exported
 
     policy = _policy(source)
     facts = origin_of(policy, source)
     text = exported(policy, to, facts, float32=float32)
-    if to == "c" and path is not None and Path(path).suffix == "":
-        with ParallelSimulator(policy.task) as players:
-            episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
-        make_folder(Path(path), "write elsewhere")
-        for name, content in c_files(policy, facts, episodes, float32=float32).items():
-            write_named(Path(path) / name, content)
-    elif path is not None:
+    if path is None:
+        return text, {}
+    if to != "c" or Path(path).suffix:
         write_named(Path(path), text)
-    return text
+        return text, {Path(path): f"the policy in {LANGUAGES[to]}"}
+    with ParallelSimulator(policy.task) as players:
+        episodes = players.play(policy, episode_seeds(0, "evaluation", 3))
+    make_folder(Path(path), "write elsewhere")
+    files = c_files(policy, facts, episodes, float32=float32)
+    for name, content in files.items():
+        write_named(Path(path) / name, content)
+    return text, {Path(path) / name: words for name, words in zip(files, C_FILES.values(), strict=True)}

@@ -316,23 +316,16 @@ def export(source: Path, to: Any, output: Path | None, task_name: str | None, *,
     Text (IEC 61131-3) is a function block.
     """
     from policygen import api
-    from policygen.extensions.export.c import C_FILES
-    from policygen.extensions.export.formats import LANGUAGES
-    from policygen.extensions.export.source import short_name
     from policygen.runs.reading import read_policy
 
     # From the folder of a run, the export also tells where the policy comes from.
     is_whole_run = task_name is None and not trust and source.is_dir()
     exported = source if is_whole_run else read_policy(source, task_name, trust=trust)
-    text = api.export(exported, to, output, float32=float32)
+    text, files = api.write_export(exported, to, output, float32=float32)
     if output is None:
         say(text.rstrip("\n"))
-    elif to == "c" and output.suffix == "":
-        task = read_policy(source, task_name, trust=trust).task
-        for end, words in C_FILES.items():
-            say(f"wrote {output / f'{short_name(task)}{end}'}: {words}")
-    else:
-        say(f"wrote {output}: the policy in {LANGUAGES[to]}")
+    for file, words in files.items():
+        say(f"wrote {file}: {words}")
 
 
 @click.command()
